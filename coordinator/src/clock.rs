@@ -24,22 +24,22 @@
 //! streams are ordered by seq, the log by position, and cursors are positions. Ids (UUIDv7) take the machine's wall
 //! clock, but never go back within a process; nothing reads a time from them. Reports count an event in the hour it bears.
 
-mod followed;
+mod followed_time;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use docket_schema::{ids::Timestamp, wire::ClockHealth};
+use docket_schema::{api::ClockHealth, ids::Timestamp};
 use nix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-pub(crate) use followed::ObservedChange;
-use followed::{FollowedTime, HOLD_US, STEP_MIN_US};
+pub(crate) use followed_time::ObservedChange;
+use followed_time::{FollowedTime, HOLD_US, STEP_MIN_US};
 
 /// Longest question, in microseconds, whose answer says what time it is elsewhere: half of it is the error.
-const QUESTION_MAX_US: i64 = 1_000_000;
+const ROUND_TRIP_MAX_US: i64 = 1_000_000;
 
 /// How long a step must hold before it is followed, in milliseconds.
 pub(crate) const STEP_HOLD_MS: u64 = HOLD_US.unsigned_abs() / 1000;
@@ -49,9 +49,9 @@ pub(crate) const STEP_MIN_MS: u64 = STEP_MIN_US.unsigned_abs() / 1000;
 
 /// Microseconds since the machine booted, suspend included: the difference of two is how long something took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Elapsed(pub(crate) i64);
+pub(crate) struct BootInstant(pub(crate) i64);
 
-impl Elapsed {
+impl BootInstant {
     /// Now.
     pub(crate) fn now() -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -74,7 +74,7 @@ impl Elapsed {
 pub struct Clock {
     state: Mutex<ClockState>,
     /// How far this machine's wall clock is ahead, in microseconds: tests have machines that are wrong.
-    ahead: i64,
+    wall_offset_us: i64,
 }
 
 #[derive(Debug, Default)]
@@ -82,27 +82,33 @@ struct ClockState {
     time: Option<FollowedTime>,
     /// How long the answer took, in microseconds, that a source elsewhere gave first and that this clock began with; `None`
     /// where none was asked.
-    began_with: Option<i64>,
+    first_round_trip_us: Option<i64>,
 }
 
 impl ClockState {
     /// The time, which begins with the wall clock's where nothing was observed before.
-    fn time(&mut self, now: Elapsed, wall: impl FnOnce() -> Timestamp) -> &mut FollowedTime {
+    fn followed_time(&mut self, now: BootInstant, wall: impl FnOnce() -> Timestamp) -> &mut FollowedTime {
         self.time.get_or_insert_with(|| FollowedTime::starting_at(now, wall()))
     }
 
     /// Begins with an answer, unless it began with a better one. `None` while the best one took too long.
-    fn begin(&mut self, now: Elapsed, at: Elapsed, theirs: Timestamp, took: i64) -> Option<ObservedChange> {
-        let before = self.began_with;
+    fn start_with(
+        &mut self,
+        now: BootInstant,
+        at: BootInstant,
+        theirs: Timestamp,
+        took: i64,
+    ) -> Option<ObservedChange> {
+        let before = self.first_round_trip_us;
         if before.is_some_and(|before| before <= took) {
             return None;
         }
         let mut fresh = FollowedTime::starting_at(at, theirs);
         let shown = fresh.read(now);
         let old = self.time.replace(fresh).map(|mut old| old.read(now));
-        self.began_with = Some(took);
+        self.first_round_trip_us = Some(took);
         let by = old.map_or(0, |old| shown.0.saturating_sub(old.0));
-        if took > QUESTION_MAX_US {
+        if took > ROUND_TRIP_MAX_US {
             None
         } else if before.is_some() && by.saturating_abs() > STEP_MIN_US {
             // Deadlines may have been written by the worse one.
@@ -116,46 +122,49 @@ impl ClockState {
 impl Clock {
     /// A clock.
     pub const fn new() -> Self {
-        Self::on_a_machine_ahead(0)
+        Self::with_wall_offset(0)
     }
 
     /// The clock of a machine whose own is wrong by so many microseconds: for tests.
-    pub const fn on_a_machine_ahead(ahead: i64) -> Self {
-        Self { state: Mutex::new(ClockState { time: None, began_with: None }), ahead }
+    pub const fn with_wall_offset(ahead: i64) -> Self {
+        Self {
+            state: Mutex::new(ClockState { time: None, first_round_trip_us: None }),
+            wall_offset_us: ahead,
+        }
     }
 
     /// What this machine's wall clock says, whatever is followed.
-    fn wall(&self) -> Timestamp {
+    fn wall_time(&self) -> Timestamp {
         #[expect(clippy::disallowed_methods, reason = "this is the one generator of time here")]
         let now = chrono::Utc::now().timestamp_micros();
-        Timestamp(now.saturating_add(self.ahead))
+        Timestamp(now.saturating_add(self.wall_offset_us))
     }
 
-    fn state(&self) -> MutexGuard<'_, ClockState> {
+    fn lock_state(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Now.
     pub fn now(&self) -> Timestamp {
-        let mut state = self.state();
-        let now = Elapsed::now();
-        state.time(now, || self.wall()).read(now)
+        let mut state = self.lock_state();
+        let now = BootInstant::now();
+        state.followed_time(now, || self.wall_time()).read(now)
     }
 
     /// The earliest time that this clock has shown within the last `ms`, as far as this process knows: what was written
     /// since then bears no earlier one, also where a step was followed meanwhile.
-    pub fn ago(&self, ms: u64) -> Timestamp {
-        let mut state = self.state();
-        let now = Elapsed::now();
-        state.time(now, || self.wall()).ago(now, ms)
+    pub fn earliest_shown_within(&self, ms: u64) -> Timestamp {
+        let mut state = self.lock_state();
+        let now = BootInstant::now();
+        state.followed_time(now, || self.wall_time()).earliest_shown_within(now, ms)
     }
 
     /// Observes this machine's wall clock.
     pub(crate) fn observe_wall(&self) -> ObservedChange {
-        let mut state = self.state();
-        let now = Elapsed::now();
-        let wall = self.wall();
-        let change = state.time(now, || wall).observe(now, now, wall);
+        let mut state = self.lock_state();
+        let now = BootInstant::now();
+        let wall = self.wall_time();
+        let change = state.followed_time(now, || wall).observe(now, now, wall);
         drop(state);
         log_change(change, "this machine's");
         change
@@ -164,18 +173,18 @@ impl Clock {
     /// Observes another clock, which was asked at `asked` and said `theirs`. `None` where the answer took so long that
     /// it says nothing. The first answer is believed at once, for it is given before anything is served; if it took too
     /// long, so is the next better one.
-    pub(crate) fn observe_answer(&self, asked: Elapsed, theirs: Timestamp) -> Option<ObservedChange> {
-        let mut state = self.state();
-        let now = Elapsed::now();
+    pub(crate) fn observe_answer(&self, asked: BootInstant, theirs: Timestamp) -> Option<ObservedChange> {
+        let mut state = self.lock_state();
+        let now = BootInstant::now();
         let took = now.0.saturating_sub(asked.0);
-        let at = Elapsed(asked.0 + took / 2);
-        if state.began_with.is_none_or(|before| before > QUESTION_MAX_US) {
-            return state.begin(now, at, theirs, took);
+        let at = BootInstant(asked.0 + took / 2);
+        if state.first_round_trip_us.is_none_or(|before| before > ROUND_TRIP_MAX_US) {
+            return state.start_with(now, at, theirs, took);
         }
-        if took > QUESTION_MAX_US {
+        if took > ROUND_TRIP_MAX_US {
             return None;
         }
-        let change = state.time(now, || theirs).observe(now, at, theirs);
+        let change = state.followed_time(now, || theirs).observe(now, at, theirs);
         drop(state);
         log_change(change, "the database's");
         Some(change)
@@ -183,12 +192,12 @@ impl Clock {
 
     /// How many steps were followed until now.
     pub(crate) fn followed_steps(&self) -> u64 {
-        self.state().time.as_ref().map_or(0, FollowedTime::followed_steps)
+        self.lock_state().time.as_ref().map_or(0, FollowedTime::followed_steps)
     }
 
     /// The steps of the source that this process has seen.
     pub(crate) fn health(&self) -> ClockHealth {
-        self.state().time.as_ref().map(FollowedTime::health).unwrap_or_default()
+        self.lock_state().time.as_ref().map(FollowedTime::health).unwrap_or_default()
     }
 }
 
@@ -229,7 +238,7 @@ pub fn new_id() -> Uuid {
 }
 
 /// A random number for jitter.
-pub fn jitter() -> u64 {
+pub fn random_jitter() -> u64 {
     rand::random()
 }
 
@@ -239,53 +248,53 @@ pub fn fresh_secret() -> [u8; 32] {
 }
 
 /// Between half of `longest` and all of it: pollers must not fall into step.
-pub(crate) fn jittered(longest: Duration) -> Duration {
+pub(crate) fn jittered_interval(longest: Duration) -> Duration {
     let half = longest / 2;
     let us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
-    half + Duration::from_micros(jitter() % us)
+    half + Duration::from_micros(random_jitter() % us)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const AN_HOUR_US: i64 = 3_600_000_000;
+    const HOUR_US: i64 = 3_600_000_000;
 
     #[test]
-    fn wrong_clock_follows_the_database_s_from_the_first_answer_on() {
-        let (right, wrong) = (Clock::new(), Clock::on_a_machine_ahead(AN_HOUR_US));
-        assert!(wrong.now().0 - right.now().0 > AN_HOUR_US / 2);
-        wrong.observe_answer(Elapsed::now(), right.now());
+    fn wrong_clock_follows_the_database_from_its_first_answer() {
+        let (right, wrong) = (Clock::new(), Clock::with_wall_offset(HOUR_US));
+        assert!(wrong.now().0 - right.now().0 > HOUR_US / 2);
+        wrong.observe_answer(BootInstant::now(), right.now());
         let apart = (wrong.now().0 - right.now().0).abs();
-        assert!(apart < AN_HOUR_US / 2, "{apart} us apart");
+        assert!(apart < HOUR_US / 2, "{apart} us apart");
         assert_eq!(wrong.health().steps, 0, "a beginning is not a step");
     }
 
     #[test]
-    fn late_answer_says_nothing_and_a_stepped_one_is_watched() {
+    fn late_answer_is_ignored_and_a_step_is_watched() {
         let clock = Clock::new();
-        clock.observe_answer(Elapsed::now(), clock.now());
+        clock.observe_answer(BootInstant::now(), clock.now());
         let far = clock.now().plus_ms(3_600_000);
-        let long_ago = Elapsed(Elapsed::now().0 - QUESTION_MAX_US - 1);
+        let long_ago = BootInstant(BootInstant::now().0 - ROUND_TRIP_MAX_US - 1);
         assert_eq!(clock.observe_answer(long_ago, far), None);
         let before = clock.now();
-        let seen = clock.observe_answer(Elapsed::now(), far);
-        assert!(matches!(seen, Some(ObservedChange::StepSeen(by)) if by > AN_HOUR_US / 2), "{seen:?}");
+        let seen = clock.observe_answer(BootInstant::now(), far);
+        assert!(matches!(seen, Some(ObservedChange::StepSeen(by)) if by > HOUR_US / 2), "{seen:?}");
         assert!(clock.now().ms_since(before) < 3_600_000 / 2, "it is not followed at once");
         assert_eq!(clock.health().steps, 1);
     }
 
     #[test]
-    fn clock_that_began_with_a_late_answer_takes_a_better_one() {
+    fn better_answer_replaces_a_late_first_one() {
         let clock = Clock::new();
         let right = Clock::new().now();
-        let ago = |us: i64| Elapsed(Elapsed::now().0 - us);
-        assert_eq!(clock.observe_answer(ago(4 * QUESTION_MAX_US), right.plus_ms(60_000)), None);
-        assert_eq!(clock.observe_answer(ago(8 * QUESTION_MAX_US), right), None, "a worse one says nothing");
-        let better = clock.observe_answer(Elapsed::now(), right);
+        let ago = |us: i64| BootInstant(BootInstant::now().0 - us);
+        assert_eq!(clock.observe_answer(ago(4 * ROUND_TRIP_MAX_US), right.plus_ms(60_000)), None);
+        assert_eq!(clock.observe_answer(ago(8 * ROUND_TRIP_MAX_US), right), None, "a worse one says nothing");
+        let better = clock.observe_answer(BootInstant::now(), right);
         assert!(matches!(better, Some(ObservedChange::StepFollowed(by)) if by < -50_000_000), "{better:?}");
         assert!(clock.now().ms_since(right) < 30_000);
-        assert_eq!(clock.observe_answer(Elapsed::now(), clock.now()), Some(ObservedChange::Steady));
+        assert_eq!(clock.observe_answer(BootInstant::now(), clock.now()), Some(ObservedChange::Steady));
     }
 
     #[test]
@@ -297,7 +306,7 @@ mod tests {
     #[test]
     fn jitter_stays_within_its_range() {
         let longest = Duration::from_millis(500);
-        let waits: Vec<Duration> = (0..200).map(|_| jittered(longest)).collect();
+        let waits: Vec<Duration> = (0..200).map(|_| jittered_interval(longest)).collect();
         assert!(waits.iter().all(|wait| *wait >= longest / 2 && *wait <= longest), "{waits:?}");
         // Spread over all of it: of 200 even draws some are in the first fifth and some in the last, but once in 10^19.
         let fifth = longest / 10;
@@ -309,6 +318,6 @@ mod tests {
         }
         let several: std::collections::HashSet<&Duration> = waits.iter().collect();
         assert!(several.len() > 150, "only {} differ", several.len());
-        assert!(jittered(Duration::ZERO) <= Duration::from_micros(1));
+        assert!(jittered_interval(Duration::ZERO) <= Duration::from_micros(1));
     }
 }

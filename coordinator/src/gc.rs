@@ -9,26 +9,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
-    event::{Envelope, hashes_named_in},
+    api::{GC_AGE_MS_MIN, GC_DEFAULT_AGE_MS, GcRequest, GcResponse, PAGE_EVENTS_MAX},
+    blob_refs::{BlobRole, event_blobs, manifest_contents},
+    event::{Envelope, find_blob_hashes},
     ids::{BlobHash, Position, Timestamp},
-    names::{NamedAs, blobs_named, contents_of},
     snapshot::Manifest,
-    wire::{GC_UNTOUCHED_MS, GC_UNTOUCHED_MS_MIN, GcRequest, GcResponse, PAGE_EVENTS_MAX},
 };
 
-use crate::store::{Store, StoreError, TOUCH_MS};
+use crate::store::{Store, StoreError, TOUCH_INTERVAL_MS};
 
 /// Blobs looked at in one walk over the log: bounds what stands in memory to some 100 MB.
 const CANDIDATES_MAX: usize = 1_000_000;
 
 /// Blobs listed in one go.
-const LISTED: u32 = 10_000;
+const LIST_PAGE_BLOBS: u32 = 10_000;
 
 /// Blobs dropped in one transaction, and their bytes together: both bound how long an append waits for it.
 const DROPPED_MAX: usize = 256;
 const DROPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-const _: () = assert!(GC_UNTOUCHED_MS_MIN as i64 > TOUCH_MS, "or a drop could take what was just named");
+const _: () = assert!(GC_AGE_MS_MIN as i64 > TOUCH_INTERVAL_MS, "or a drop could take what was just named");
 
 /// Collects. `ago` says the earliest time that a blob may bear which was touched within so many milliseconds: the
 /// coordinator's time then, also where its clock was stepped since ([`crate::clock::Clock::ago`]).
@@ -40,7 +40,7 @@ pub async fn collect(
     request: GcRequest,
     ago: impl Fn(u64) -> Timestamp,
 ) -> Result<GcResponse, StoreError> {
-    let untouched_ms = request.untouched_for_ms.unwrap_or(GC_UNTOUCHED_MS).max(GC_UNTOUCHED_MS_MIN);
+    let untouched_ms = request.untouched_for_ms.unwrap_or(GC_DEFAULT_AGE_MS).max(GC_AGE_MS_MIN);
     let since = ago(untouched_ms);
     let totals = store.blob_totals().await?;
     let mut report = GcResponse {
@@ -52,33 +52,33 @@ pub async fn collect(
     let mut after = None;
     let mut listed = 0;
     loop {
-        let mut left = list(store, since, after).await?;
+        let mut left = list_candidates(store, since, after).await?;
         let Some(last) = left.keys().next_back().copied() else { break };
         after = Some(last);
         listed += left.len() as u64;
-        let (named, named_by_blobs) = strike_off(store, &mut left).await?;
+        let (named, named_by_blobs) = remove_referenced(store, &mut left).await?;
         report.named += named;
         report.named_by_blobs += named_by_blobs;
         report.orphans += left.len() as u64;
         report.orphan_bytes += left.values().sum::<u64>();
         if request.delete {
-            drop_all(store, left, since, &mut report).await?;
+            drop_orphans(store, left, since, &mut report).await?;
         }
     }
-    (report.strays, report.stray_bytes) = store.stray_blobs(since, request.delete).await?;
+    (report.strays, report.stray_bytes) = store.sweep_stray_blobs(since, request.delete).await?;
     report.recent = totals.blobs.saturating_sub(listed);
     Ok(report)
 }
 
 /// The next blobs that nobody touched since `since`, with their sizes.
-async fn list(
+async fn list_candidates(
     store: &dyn Store,
     since: Timestamp,
     mut after: Option<BlobHash>,
 ) -> Result<BTreeMap<BlobHash, u64>, StoreError> {
     let mut all = BTreeMap::new();
     while all.len() < CANDIDATES_MAX {
-        let page = store.untouched_blobs(since, after, LISTED).await?;
+        let page = store.list_untouched_blobs(since, after, LIST_PAGE_BLOBS).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.hash);
         all.extend(page.into_iter().map(|blob| (blob.hash, blob.bytes)));
@@ -87,21 +87,24 @@ async fn list(
 }
 
 /// Strikes off what the log names: how many by events, how many by blobs.
-async fn strike_off(store: &dyn Store, left: &mut BTreeMap<BlobHash, u64>) -> Result<(u64, u64), StoreError> {
+async fn remove_referenced(
+    store: &dyn Store,
+    left: &mut BTreeMap<BlobHash, u64>,
+) -> Result<(u64, u64), StoreError> {
     let all = left.len() as u64;
     let mut manifests = BTreeSet::new();
     let mut after = Position(0);
     loop {
         // Not the feed: while a transaction is open anywhere on a PostgreSQL server, the feed holds back later events, and
         // what these name would be dropped. An event that commits behind this walk has touched what it names.
-        let page = store.committed_events(after, PAGE_EVENTS_MAX).await?;
+        let page = store.read_committed_events(after, PAGE_EVENTS_MAX).await?;
         let Some(last) = page.last() else { break };
         after = last.position;
         for event in &page {
-            for hash in hashes_named_in(event.payload.as_str()).flatten() {
+            for hash in find_blob_hashes(event.payload.as_str()).flatten() {
                 left.remove(&hash);
             }
-            manifests_named(event, &mut manifests);
+            collect_manifests(event, &mut manifests);
         }
     }
     let named = all - left.len() as u64;
@@ -110,9 +113,9 @@ async fn strike_off(store: &dyn Store, left: &mut BTreeMap<BlobHash, u64>) -> Re
             break;
         }
         // A base that is not there, or is none, names nothing: `docket verify` says so.
-        let Some(bytes) = store.blob(manifest).await? else { continue };
+        let Some(bytes) = store.read_blob(manifest).await? else { continue };
         if let Ok(manifest) = Manifest::decode(&bytes) {
-            for content in contents_of(&manifest) {
+            for content in manifest_contents(&manifest) {
                 left.remove(&content.hash);
             }
         }
@@ -121,20 +124,20 @@ async fn strike_off(store: &dyn Store, left: &mut BTreeMap<BlobHash, u64>) -> Re
 }
 
 /// Blobs that name others. An event of a newer docket may name any.
-fn manifests_named(event: &Envelope, manifests: &mut BTreeSet<BlobHash>) {
-    match blobs_named(event) {
+fn collect_manifests(event: &Envelope, manifests: &mut BTreeSet<BlobHash>) {
+    match event_blobs(event) {
         Ok(named) => {
             let is_manifest = |named_as| match named_as {
-                NamedAs::Manifest { .. } => true,
-                NamedAs::Part | NamedAs::Content => false,
+                BlobRole::Manifest { .. } => true,
+                BlobRole::Required | BlobRole::FileContent => false,
             };
-            manifests.extend(named.iter().filter(|n| is_manifest(n.named_as)).map(|n| n.blob.hash));
+            manifests.extend(named.iter().filter(|n| is_manifest(n.role)).map(|n| n.blob.hash));
         }
-        Err(_) => manifests.extend(hashes_named_in(event.payload.as_str()).flatten()),
+        Err(_) => manifests.extend(find_blob_hashes(event.payload.as_str()).flatten()),
     }
 }
 
-async fn drop_all(
+async fn drop_orphans(
     store: &dyn Store,
     orphans: BTreeMap<BlobHash, u64>,
     since: Timestamp,

@@ -5,22 +5,22 @@
 
 mod app;
 pub mod archive;
+pub mod background;
 pub mod clock;
 mod dashboard;
 pub mod decide;
 mod error_chain;
 pub mod gc;
-pub mod history;
+pub mod history_cache;
+pub mod history_provider;
 pub mod http;
 mod leases;
-pub mod meter;
+pub mod metrics;
 pub mod notify;
-pub mod past;
-mod place;
+mod object_storage;
 pub mod reports;
 pub mod server;
 pub mod store;
 pub mod system;
 mod task_check;
-pub mod tasks;
 pub mod wakeups;

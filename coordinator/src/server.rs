@@ -6,8 +6,8 @@
 
 mod accept;
 mod connection;
+mod connection_limit;
 mod descriptors;
-mod seats;
 mod tls;
 
 use std::{
@@ -26,56 +26,62 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     app::AppState,
     archive::ArchiveSettings,
-    clock::{self, Clock},
-    http::{AnswerLost, Api, ApiConfig, ApiToken, Limits, Rates, build_api, router},
-    leases::{LeaseLength, Office, keep_term, set_clock},
-    notify::{Notifier, NotifyMeters, begin},
-    past::Past,
-    store::{Store, StoreError},
-    system::{FoldError, LimitTable, MemoryTable, RefusedCalls, ScheduleTable, TailedFold, TokenRegistry},
-    tasks::{
-        archive_old, expire_leases, fire_schedules, follow_clock, follow_hints, make_due_available,
-        send_hints, tail_streams, take_inbox, tell_of_news, watch_writers, write_refused,
+    background::{
+        archive_old_tasks, consume_inbox, expire_leases, fire_schedules, follow_clock, follow_hints,
+        make_due_available, send_hints, start_notifications, tail_streams, watch_writers,
+        write_auth_failures,
     },
-    wakeups::Wakes,
+    clock::{self, Clock},
+    history_provider::HistoryProvider,
+    http::{
+        ApiConfig, ApiSettings, ApiState, ApiToken, LostReply, RateLimits, build_api_state, build_router,
+    },
+    leases::{LeaderRole, LeaseLength, maintain_leadership, set_clock},
+    notify::{Notifier, NotifyMetrics, start_following},
+    store::{Store, StoreError},
+    system::{
+        AuthFailureCounts, FoldError, MemoryTable, ProviderLimitTable, ScheduleTable, TailedFold,
+        TokenRegistry,
+    },
+    wakeups::WakeupBus,
 };
 
-pub use crate::http::Polls;
-use accept::Accept;
-pub use descriptors::raise as raise_descriptors;
-use seats::Seats;
+pub use crate::http::PollIntervals;
+use accept::ConnectionAcceptor;
+use connection_limit::ConnectionLimiter;
+pub use descriptors::raise_limit as raise_descriptors;
 pub use tls::{TlsError, TlsIdentity};
 
 /// How long what was cut after the grace may take to end: it only lets go of what it holds.
-const CUT_MAX: Duration = Duration::from_secs(3);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long slow clients are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// Nothing at all on a connection between two requests. Above the 90 s after which clients drop idle
     /// connections, so that it is they who do: a request sent into a closing connection is lost.
     pub idle: Duration,
     /// From a connection's beginning until its first request's head is whole: whoever connects has something
     /// to ask.
-    pub first: Duration,
+    pub first_request: Duration,
     /// From the first byte of a later request's head to its last.
-    pub head: Duration,
+    pub request_head: Duration,
     /// One body: what a thin line needs for the largest one.
     pub body: Duration,
     /// An answer of which nothing at all can be sent on: its reader has gone, or never reads.
-    pub stalled: Duration,
+    pub response_stall: Duration,
     /// A TLS handshake.
     pub handshake: Duration,
 }
 
-impl Default for Patience {
+impl Default for ConnectionTimeouts {
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(100),
-            first: Duration::from_secs(10),
-            head: Duration::from_secs(20),
+            first_request: Duration::from_secs(10),
+            request_head: Duration::from_secs(20),
             body: Duration::from_secs(60),
-            stalled: Duration::from_secs(30),
+            response_stall: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
         }
     }
@@ -83,7 +89,7 @@ impl Default for Patience {
 
 /// Who may reach the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exposure {
+pub enum ListenExposure {
     /// This machine. Any other address is refused.
     Loopback,
     /// Whoever can reach the address. Without TLS tokens travel in clear.
@@ -92,11 +98,11 @@ pub enum Exposure {
 
 /// What a coordinator does with notifications, where it has a [`Notifier`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notices {
+pub enum NotificationMode {
     /// It reads the log on and tells.
-    Told,
+    Deliver,
     /// It shows them alone: it lives for a moment, and whoever serves tells.
-    Shown,
+    ShowOnly,
 }
 
 /// How a coordinator serves.
@@ -105,7 +111,7 @@ pub struct ServerConfig {
     /// Where it listens; port 0 takes a free one.
     pub bind: SocketAddr,
     /// Who may reach it.
-    pub exposure: Exposure,
+    pub exposure: ListenExposure,
     /// The API tokens.
     pub tokens: Vec<ApiToken>,
     /// How long a lease lasts without a heartbeat.
@@ -125,11 +131,11 @@ pub struct ServerConfig {
     /// all, if that is more.
     pub connections_per_peer: u32,
     /// How fast somebody may ask.
-    pub rates: Rates,
+    pub rate_limits: RateLimits,
     /// How long slow clients are waited for.
-    pub patience: Patience,
+    pub timeouts: ConnectionTimeouts,
     /// How often the store is looked at for who waits.
-    pub polls: Polls,
+    pub poll_intervals: PollIntervals,
     /// How long requests in hand may take at shutdown.
     pub shutdown_grace_ms: u64,
     /// What is struck out of what people write, before it is stored.
@@ -137,13 +143,13 @@ pub struct ServerConfig {
     /// How it archives.
     pub archive: ArchiveSettings,
     /// What looks back at runs; without it the routes of that answer that there is none.
-    pub past: Option<Arc<dyn Past>>,
+    pub history_provider: Option<Arc<dyn HistoryProvider>>,
     /// Who is told of what needs them, and how; without it nobody is.
     pub notifier: Option<Arc<dyn Notifier>>,
     /// Whether this coordinator tells them.
-    pub notices: Notices,
+    pub notification_mode: NotificationMode,
     /// Tests only: where the coordinator dies between a commit and its answer.
-    pub answers_lost: Vec<AnswerLost>,
+    pub reply_failpoints: Vec<LostReply>,
 }
 
 impl ServerConfig {
@@ -151,7 +157,7 @@ impl ServerConfig {
     pub fn loopback(port: u16, tokens: Vec<ApiToken>) -> Self {
         Self {
             bind: SocketAddr::from(([127, 0, 0, 1], port)),
-            exposure: Exposure::Loopback,
+            exposure: ListenExposure::Loopback,
             tokens,
             lease_ms: 30_000,
             heartbeat_ms: 10_000,
@@ -159,16 +165,16 @@ impl ServerConfig {
             hosts: Vec::new(),
             connections_max: 1024,
             connections_per_peer: 256,
-            rates: Rates::default(),
-            patience: Patience::default(),
-            polls: Polls::default(),
+            rate_limits: RateLimits::default(),
+            timeouts: ConnectionTimeouts::default(),
+            poll_intervals: PollIntervals::default(),
             shutdown_grace_ms: 5000,
             redactor: Redactor::default(),
             archive: ArchiveSettings::default(),
-            past: None,
+            history_provider: None,
             notifier: None,
-            notices: Notices::Told,
-            answers_lost: Vec::new(),
+            notification_mode: NotificationMode::Deliver,
+            reply_failpoints: Vec::new(),
         }
     }
 }
@@ -209,7 +215,7 @@ pub enum ServeError {
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
     )]
-    Times {
+    InvalidLeaseTimes {
         /// The lease.
         lease_ms: u64,
         /// The heartbeat.
@@ -218,47 +224,56 @@ pub enum ServeError {
 }
 
 /// Starts to serve. The error names what stands in the way.
-pub async fn start(
+pub async fn start_server(
     store: Arc<dyn Store>,
     config: ServerConfig,
     clock: Arc<Clock>,
-) -> Result<Running, ServeError> {
+) -> Result<RunningServer, ServeError> {
     let ServerConfig { bind, lease_ms, heartbeat_ms, .. } = config;
     check_exposure(bind, config.exposure, config.tls.as_ref())?;
     if heartbeat_ms == 0 || lease_ms < heartbeat_ms.saturating_mul(2) {
-        return Err(ServeError::Times { lease_ms, heartbeat_ms });
+        return Err(ServeError::InvalidLeaseTimes { lease_ms, heartbeat_ms });
     }
-    let (listener, local_addr) = listen(bind).await?;
+    let (listener, local_addr) = bind_listener(bind).await?;
     let near = match config.tls {
-        Some(_) => Some(listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
+        Some(_) => Some(bind_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
         None => None,
     };
     set_clock(&*store, &clock).await?;
-    let secret = store.secret(clock::fresh_secret()).await?;
+    let secret = store.load_or_create_secret(clock::fresh_secret()).await?;
     let app = Arc::new(open_app(store, &config, clock).await?);
     let (tasks, shutdown, stop_now) = (TaskTracker::new(), app.shutdown.clone(), CancellationToken::new());
-    let seats = Seats::new(descriptors::bounded(config.connections_max), config.connections_per_peer);
-    let body_read = config.patience.body;
-    let limits = Limits { lease_ms, heartbeat_ms, body_read, polls: config.polls, hosts: config.hosts };
+    let seats = ConnectionLimiter::new(
+        descriptors::bounded_connections(config.connections_max),
+        config.connections_per_peer,
+    );
+    let body_read = config.timeouts.body;
+    let limits = ApiSettings {
+        lease_ms,
+        heartbeat_ms,
+        body_timeout: body_read,
+        poll_intervals: config.poll_intervals,
+        allowed_hosts: config.hosts,
+    };
     let api_config = ApiConfig {
         secret: &secret,
-        tasks: tasks.clone(),
-        rates: config.rates,
-        limits,
-        past: config.past,
-        answers_lost: config.answers_lost,
+        task_tracker: tasks.clone(),
+        rate_limits: config.rate_limits,
+        settings: limits,
+        run_history: config.history_provider,
+        lost_replies: config.reply_failpoints,
     };
-    let api = build_api(Arc::clone(&app), api_config);
-    start_jobs(&tasks, &app, config.notices).await?;
-    let accept = |listener, tls| Accept {
+    let api = build_api_state(Arc::clone(&app), api_config);
+    start_background_jobs(&tasks, &app, config.notification_mode).await?;
+    let accept = |listener, tls| ConnectionAcceptor {
         listener,
         tls,
-        service: router(Arc::clone(&api)),
-        seats: Arc::clone(&seats),
-        patience: config.patience,
+        service: build_router(Arc::clone(&api)),
+        limiter: Arc::clone(&seats),
+        timeouts: config.timeouts,
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
-        stop_now: stop_now.clone(),
+        abort: stop_now.clone(),
     };
     let near = near.map(|(listener, at)| {
         tasks.spawn(accept(listener, None).run());
@@ -266,7 +281,15 @@ pub async fn start(
     });
     tasks.spawn(accept(listener, config.tls).run());
     let grace = Duration::from_millis(config.shutdown_grace_ms);
-    Ok(Running { local_addr, near, handle: Handle { api }, tasks, shutdown, stop_now, grace })
+    Ok(RunningServer {
+        local_addr,
+        loopback_addr: near,
+        handle: ServerHandle { api },
+        tasks,
+        shutdown,
+        abort: stop_now,
+        grace,
+    })
 }
 
 /// The application, with what must be known of the log before anybody is served.
@@ -277,53 +300,58 @@ async fn open_app(
 ) -> Result<AppState, ServeError> {
     let tokens = TokenRegistry::new(config.tokens.clone());
     tokens.fold.catch_up(&*store).await.map_err(ServeError::Tokens)?;
-    let model_limits = LimitTable::default();
+    let model_limits = ProviderLimitTable::default();
     model_limits.fold.catch_up(&*store).await.map_err(ServeError::Limits)?;
     let budgets = AtomicBool::new(store.has_budgets().await?);
     Ok(AppState {
         store,
         clock,
-        wakes: Arc::new(Wakes::default()),
+        wakeups: Arc::new(WakeupBus::default()),
         lease_length: Arc::new(LeaseLength::new(config.lease_ms)),
         tokens,
         schedules: ScheduleTable::default(),
-        model_limits,
+        provider_limits: model_limits,
         memory: MemoryTable::default(),
-        budgets,
-        refused: RefusedCalls::default(),
+        has_budgets: budgets,
+        auth_failures: AuthFailureCounts::default(),
         redactor: config.redactor.clone(),
         archive: config.archive.clone(),
         notifications: Arc::new(TailedFold::default()),
         notifier: config.notifier.clone(),
-        notify_meters: Arc::new(NotifyMeters::default()),
+        notify_metrics: Arc::new(NotifyMetrics::default()),
         shutdown: CancellationToken::new(),
     })
 }
 
 /// Starts what the coordinator does by itself.
-async fn start_jobs(tasks: &TaskTracker, app: &Arc<AppState>, notices: Notices) -> Result<(), ServeError> {
+async fn start_background_jobs(
+    tasks: &TaskTracker,
+    app: &Arc<AppState>,
+    notices: NotificationMode,
+) -> Result<(), ServeError> {
     let shared = || Arc::clone(app);
-    let tells = app.notifier.clone().filter(|to| notices == Notices::Told && !to.targets().is_empty());
+    let tells =
+        app.notifier.clone().filter(|to| notices == NotificationMode::Deliver && !to.targets().is_empty());
     if let Some(notifier) = tells {
         // Before anybody is served: what happens from now on is told.
-        let begun = begin(&app.notifications, &*app.store, app.clock.now()).await;
+        let begun = start_following(&app.notifications, &*app.store, app.clock.now()).await;
         begun.map_err(ServeError::Notifications)?;
-        tell_of_news(tasks, app, notifier);
+        start_notifications(tasks, app, notifier);
     }
-    tasks.spawn(archive_old(shared()));
+    tasks.spawn(archive_old_tasks(shared()));
     tasks.spawn(tail_streams(shared()));
-    tasks.spawn(take_inbox(shared()));
+    tasks.spawn(consume_inbox(shared()));
     tasks.spawn(fire_schedules(shared()));
-    if let Some(hints) = app.store.hints() {
+    if let Some(hints) = app.store.coordinator_hints() {
         tasks.spawn(send_hints(shared(), Arc::clone(&hints)));
         tasks.spawn(follow_hints(shared(), hints));
     }
-    let lead = Arc::new(app.lead(Office::Maintenance));
-    tasks.spawn(keep_term(Arc::clone(&lead), app.shutdown.clone()));
+    let lead = Arc::new(app.new_leader_lease(LeaderRole::Maintenance));
+    tasks.spawn(maintain_leadership(Arc::clone(&lead), app.shutdown.clone()));
     tasks.spawn(expire_leases(shared(), Arc::clone(&lead)));
     tasks.spawn(follow_clock(shared(), Arc::clone(&lead)));
     tasks.spawn(make_due_available(shared(), lead));
-    tasks.spawn(write_refused(shared()));
+    tasks.spawn(write_auth_failures(shared()));
     tasks.spawn(watch_writers(shared()));
     Ok(())
 }
@@ -332,21 +360,25 @@ async fn start_jobs(tasks: &TaskTracker, app: &Arc<AppState>, notices: Notices) 
 /// [`start`].
 pub async fn check_listen(
     bind: SocketAddr,
-    exposure: Exposure,
+    exposure: ListenExposure,
     tls: Option<&TlsIdentity>,
 ) -> Result<(), ServeError> {
     check_exposure(bind, exposure, tls)?;
-    listen(bind).await.map(drop)
+    bind_listener(bind).await.map(drop)
 }
 
-fn check_exposure(bind: SocketAddr, exposure: Exposure, tls: Option<&TlsIdentity>) -> Result<(), ServeError> {
-    if exposure == Exposure::Loopback && tls.is_none() && !bind.ip().is_loopback() {
+fn check_exposure(
+    bind: SocketAddr,
+    exposure: ListenExposure,
+    tls: Option<&TlsIdentity>,
+) -> Result<(), ServeError> {
+    if exposure == ListenExposure::Loopback && tls.is_none() && !bind.ip().is_loopback() {
         return Err(ServeError::NotLoopback(bind));
     }
     Ok(())
 }
 
-async fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+async fn bind_listener(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let listener = TcpListener::bind(bind).await.map_err(|source| bind_error(bind, source))?;
     let at = listener.local_addr().map_err(|source| ServeError::Bind { bind, source })?;
     Ok((listener, at))
@@ -361,18 +393,18 @@ fn bind_error(bind: SocketAddr, source: std::io::Error) -> ServeError {
 }
 
 /// A coordinator that serves until [`Running::shutdown`], or until this is dropped.
-pub struct Running {
+pub struct RunningServer {
     local_addr: SocketAddr,
     /// The listener without TLS beside one with it.
-    near: Option<SocketAddr>,
-    handle: Handle,
+    loopback_addr: Option<SocketAddr>,
+    handle: ServerHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
-    stop_now: CancellationToken,
+    abort: CancellationToken,
     grace: Duration,
 }
 
-impl Running {
+impl RunningServer {
     /// Where it listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -380,7 +412,7 @@ impl Running {
 
     /// The address as clients of this machine take it: `http://127.0.0.1:7070`.
     pub fn url(&self) -> String {
-        let mut at = self.near.unwrap_or(self.local_addr);
+        let mut at = self.loopback_addr.unwrap_or(self.local_addr);
         if at.ip().is_unspecified() {
             let here = if at.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             at.set_ip(here);
@@ -390,11 +422,11 @@ impl Running {
 
     /// The address as clients elsewhere take it, where that is another.
     pub fn tls_url(&self) -> Option<String> {
-        self.near.map(|_| format!("https://{}", self.local_addr))
+        self.loopback_addr.map(|_| format!("https://{}", self.local_addr))
     }
 
     /// For other parts of the same process.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
@@ -405,8 +437,8 @@ impl Running {
         self.tasks.close();
         if tokio::time::timeout(self.grace, self.tasks.wait()).await.is_err() {
             tracing::warn!("requests still in hand after the grace are cut");
-            self.stop_now.cancel();
-            if tokio::time::timeout(CUT_MAX, self.tasks.wait()).await.is_err() {
+            self.abort.cancel();
+            if tokio::time::timeout(ABORT_TIMEOUT, self.tasks.wait()).await.is_err() {
                 let stall = self.handle.api.store.writer_stall();
                 let why =
                     stall.map_or_else(|| "the store does not answer".to_owned(), |stall| stall.to_string());
@@ -416,20 +448,20 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
-        self.stop_now.cancel();
+        self.abort.cancel();
     }
 }
 
 /// What other parts of the process may use of a running coordinator.
 #[derive(Clone)]
-pub struct Handle {
-    api: Arc<Api>,
+pub struct ServerHandle {
+    api: Arc<ApiState>,
 }
 
-impl Handle {
+impl ServerHandle {
     /// The store.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.api.store)
@@ -437,17 +469,17 @@ impl Handle {
 
     /// What routes share.
     #[cfg(test)]
-    pub(crate) fn api(&self) -> Arc<Api> {
+    pub(crate) fn api(&self) -> Arc<ApiState> {
         Arc::clone(&self.api)
     }
 
     /// The token of a run's holder under an epoch.
     pub fn run_token(&self, run: RunId, epoch: Epoch) -> String {
-        self.api.run_tokens.make(run, epoch)
+        self.api.run_tokens.issue_token(run, epoch)
     }
 
     /// The wake-ups: whoever writes to the store past the API says so here.
-    pub fn wakes(&self) -> Arc<Wakes> {
-        Arc::clone(&self.api.wakes)
+    pub fn wakeups(&self) -> Arc<WakeupBus> {
+        Arc::clone(&self.api.wakeups)
     }
 }

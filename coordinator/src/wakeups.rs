@@ -15,38 +15,38 @@ use std::{
 use docket_schema::{ids::RunId, task::TaskState};
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::store::Hint;
+use crate::store::WakeupHint;
 
 /// See the module.
 #[derive(Default)]
-pub struct Wakes {
-    work: Notify,
-    leases: Notify,
-    due: Notify,
-    schedules: Notify,
+pub struct WakeupBus {
+    task_available: Notify,
+    lease_lost: Notify,
+    due_sooner: Notify,
+    schedules_changed: Notify,
     /// How many followers there are: an append without any pays one load.
-    following: AtomicUsize,
+    follower_count: AtomicUsize,
     followers: Mutex<HashMap<RunId, (Arc<Notify>, usize)>>,
-    untold: Untold,
+    pending_hints: PendingHints,
     /// Whether the others' hints are heard.
-    hears: AtomicBool,
+    hears_hints: AtomicBool,
 }
 
 /// What the others have not been told.
 #[derive(Default)]
-struct Untold {
-    work: AtomicBool,
-    leases: AtomicBool,
-    due: AtomicBool,
+struct PendingHints {
+    task_available: AtomicBool,
+    lease_lost: AtomicBool,
+    due_sooner: AtomicBool,
     any: Notify,
 }
 
-impl Wakes {
+impl WakeupBus {
     /// A task came into `state`.
-    pub(crate) fn task_is(&self, state: TaskState) {
+    pub(crate) fn notify_state(&self, state: TaskState) {
         match state {
-            TaskState::Available => self.work(),
-            TaskState::Scheduled | TaskState::Retryable => self.due(),
+            TaskState::Available => self.notify_task_available(),
+            TaskState::Scheduled | TaskState::Retryable => self.notify_due_sooner(),
             TaskState::Pending
             | TaskState::Running
             | TaskState::Blocked
@@ -57,63 +57,64 @@ impl Wakes {
     }
 
     /// A task may be leased.
-    pub fn work(&self) {
-        self.work.notify_waiters();
-        self.tell(&self.untold.work);
+    pub fn notify_task_available(&self) {
+        self.task_available.notify_waiters();
+        self.queue_hint(&self.pending_hints.task_available);
     }
 
     /// A lease may have been lost.
-    pub fn leases(&self) {
-        self.leases.notify_waiters();
-        self.tell(&self.untold.leases);
+    pub fn notify_lease_lost(&self) {
+        self.lease_lost.notify_waiters();
+        self.queue_hint(&self.pending_hints.lease_lost);
     }
 
     /// A task's time may come sooner than the scheduler knows. Kept until it looks.
-    pub fn due(&self) {
-        self.due.notify_one();
-        self.tell(&self.untold.due);
+    pub fn notify_due_sooner(&self) {
+        self.due_sooner.notify_one();
+        self.queue_hint(&self.pending_hints.due_sooner);
     }
 
-    fn tell(&self, what: &AtomicBool) {
+    fn queue_hint(&self, what: &AtomicBool) {
         what.store(true, Ordering::Release);
-        self.untold.any.notify_one();
+        self.pending_hints.any.notify_one();
     }
 
     /// What the others should be told, once there is something.
-    pub(crate) async fn to_tell(&self) -> Hint {
-        self.untold.any.notified().await;
+    pub(crate) async fn next_hint(&self) -> WakeupHint {
+        self.pending_hints.any.notified().await;
         let take = |what: &AtomicBool| what.swap(false, Ordering::AcqRel);
-        let Untold { work, leases, due, .. } = &self.untold;
-        Hint { work: take(work), leases: take(leases), due: take(due) }
+        let PendingHints { task_available: work, lease_lost: leases, due_sooner: due, .. } =
+            &self.pending_hints;
+        WakeupHint { task_available: take(work), lease_lost: take(leases), due_sooner: take(due) }
     }
 
     /// Another coordinator's hint.
-    pub(crate) fn heard(&self, hint: Hint) {
-        if hint.work {
-            self.work.notify_waiters();
+    pub(crate) fn receive_hint(&self, hint: WakeupHint) {
+        if hint.task_available {
+            self.task_available.notify_waiters();
         }
-        if hint.leases {
-            self.leases.notify_waiters();
+        if hint.lease_lost {
+            self.lease_lost.notify_waiters();
         }
-        if hint.due {
-            self.due.notify_one();
+        if hint.due_sooner {
+            self.due_sooner.notify_one();
         }
     }
 
     /// Others are heard from now on, or no more: either way whoever waits looks, and waits as is right then.
-    pub(crate) fn hears(&self, hears: bool) {
-        self.hears.store(hears, Ordering::Release);
-        self.heard(Hint { work: true, leases: true, due: true });
+    pub(crate) fn set_hears_hints(&self, hears: bool) {
+        self.hears_hints.store(hears, Ordering::Release);
+        self.receive_hint(WakeupHint { task_available: true, lease_lost: true, due_sooner: true });
     }
 
     /// Whether hints of other coordinators come here.
-    pub fn are_hinted(&self) -> bool {
-        self.hears.load(Ordering::Acquire)
+    pub fn hears_hints(&self) -> bool {
+        self.hears_hints.load(Ordering::Acquire)
     }
 
     /// A run's stream has grown.
-    pub fn appended(&self, run: RunId) {
-        if self.following.load(Ordering::Acquire) == 0 {
+    pub fn notify_append(&self, run: RunId) {
+        if self.follower_count.load(Ordering::Acquire) == 0 {
             return;
         }
         let followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,54 +124,54 @@ impl Wakes {
     }
 
     /// A schedule was set or goes on. Kept until its task looks.
-    pub(crate) fn schedules(&self) {
-        self.schedules.notify_one();
+    pub(crate) fn notify_schedules(&self) {
+        self.schedules_changed.notify_one();
     }
 
     pub(crate) fn wait_for_schedules(&self) -> Notified<'_> {
-        self.schedules.notified()
+        self.schedules_changed.notified()
     }
 
-    pub(crate) fn wait_for_work(&self) -> Notified<'_> {
-        self.work.notified()
+    pub(crate) fn wait_for_task(&self) -> Notified<'_> {
+        self.task_available.notified()
     }
 
     pub(crate) fn wait_for_leases(&self) -> Notified<'_> {
-        self.leases.notified()
+        self.lease_lost.notified()
     }
 
     pub(crate) fn wait_for_due(&self) -> Notified<'_> {
-        self.due.notified()
+        self.due_sooner.notified()
     }
 
     /// Registers a follower of `run` until the guard is dropped.
-    pub(crate) fn follow(self: &Arc<Self>, run: RunId) -> FollowerGuard {
+    pub(crate) fn follow_run(self: &Arc<Self>, run: RunId) -> FollowerGuard {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let (notify, count) = followers.entry(run).or_default();
         *count += 1;
-        self.following.fetch_add(1, Ordering::AcqRel);
-        FollowerGuard { wakes: Arc::clone(self), run, notify: Arc::clone(notify) }
+        self.follower_count.fetch_add(1, Ordering::AcqRel);
+        FollowerGuard { wakeups: Arc::clone(self), run, notify: Arc::clone(notify) }
     }
 }
 
 /// A registered follower of a run.
 pub(crate) struct FollowerGuard {
-    wakes: Arc<Wakes>,
+    wakeups: Arc<WakeupBus>,
     run: RunId,
     notify: Arc<Notify>,
 }
 
 impl FollowerGuard {
     /// The next growth of the run's stream after this call.
-    pub(crate) fn grown(&self) -> Notified<'_> {
+    pub(crate) fn wait_for_append(&self) -> Notified<'_> {
         self.notify.notified()
     }
 }
 
 impl Drop for FollowerGuard {
     fn drop(&mut self) {
-        let mut followers = self.wakes.followers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.wakes.following.fetch_sub(1, Ordering::AcqRel);
+        let mut followers = self.wakeups.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wakeups.follower_count.fetch_sub(1, Ordering::AcqRel);
         if let Some((_, count)) = followers.get_mut(&self.run) {
             *count -= 1;
             if *count == 0 {
@@ -185,15 +186,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn followers_are_forgotten_when_they_go() {
-        let wakes = Arc::new(Wakes::default());
+    fn dropped_followers_are_forgotten() {
+        let wakes = Arc::new(WakeupBus::default());
         let run = RunId(uuid::Uuid::from_u128(1));
-        let (one, two) = (wakes.follow(run), wakes.follow(run));
-        assert_eq!(wakes.following.load(Ordering::Acquire), 2);
+        let (one, two) = (wakes.follow_run(run), wakes.follow_run(run));
+        assert_eq!(wakes.follower_count.load(Ordering::Acquire), 2);
         drop(one);
-        wakes.appended(run);
+        wakes.notify_append(run);
         drop(two);
         assert!(wakes.followers.lock().expect("whole").is_empty());
-        assert_eq!(wakes.following.load(Ordering::Acquire), 0);
+        assert_eq!(wakes.follower_count.load(Ordering::Acquire), 0);
     }
 }

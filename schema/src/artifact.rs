@@ -6,12 +6,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{content::WorkPath, event::is_zero, message::CallId, tool::TestCounts};
+use crate::{content::WorkspacePath, event::is_zero, message::CallId, tool::TestCounts};
 
-pub use crate::tool::{Changes, FileChanged, FileDiff, Hunk};
+pub use crate::tool::{FileChangeKind, FileDiff, Hunk, WorkspaceChanges};
 
 /// The names of the four that a run of engine `sop` leaves, in the order in which it makes them.
-pub const ARTIFACTS: [&str; 4] = [PLAN_CARD, DIFF_CARD, TEST_REPORT, REVIEW_REPORT];
+pub const SOP_ARTIFACTS: [&str; 4] = [PLAN_CARD, DIFF_CARD, TEST_REPORT, REVIEW_REPORT];
 /// The name of a [`PlanCard`].
 pub const PLAN_CARD: &str = "PlanCard";
 /// The name of a [`DiffCard`].
@@ -31,7 +31,7 @@ pub struct PlanCard {
     #[schemars(length(min = 1))]
     pub steps: Vec<String>,
     /// Files that are going to be made or changed; empty where nothing has to change.
-    pub files: Vec<WorkPath>,
+    pub files: Vec<WorkspacePath>,
 }
 
 /// What was changed, against the tree that the run began with.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_artifact_lacks_nothing_and_has_nothing_else() {
+    fn artifact_rejects_missing_and_unknown_fields() {
         let card = json!({ "summary": "s", "steps": ["a"], "files": ["a.py"] });
         assert!(serde_json::from_value::<PlanCard>(card.clone()).is_ok());
         for field in ["summary", "steps", "files"] {

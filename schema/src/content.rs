@@ -23,7 +23,7 @@ pub struct BlobRef {
 
 impl BlobRef {
     /// The reference that `bytes` would have.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn for_bytes(bytes: &[u8]) -> Self {
         Self { hash: BlobHash::of(bytes), bytes: bytes.len() as u64 }
     }
 }
@@ -51,16 +51,16 @@ impl Content {
     }
 
     /// In place up to [`INLINE_BYTES_MAX`], else a reference beside the bytes that the append must carry.
-    pub fn place(bytes: Vec<u8>) -> (Self, Option<Vec<u8>>) {
+    pub fn inline_or_blob(bytes: Vec<u8>) -> (Self, Option<Vec<u8>>) {
         if bytes.len() <= INLINE_BYTES_MAX {
             (Self::inline(&bytes), None)
         } else {
-            (Self::Blob(BlobRef::of(&bytes)), Some(bytes))
+            (Self::Blob(BlobRef::for_bytes(&bytes)), Some(bytes))
         }
     }
 
     /// The blob this refers to, if it is out of line.
-    pub const fn blob(&self) -> Option<BlobRef> {
+    pub const fn blob_ref(&self) -> Option<BlobRef> {
         match self {
             Self::Blob(blob) => Some(*blob),
             Self::Text(_) | Self::B64(_) => None,
@@ -110,9 +110,9 @@ impl From<String> for Content {
 /// A path in a workspace: relative, `/`-separated, any bytes but NUL. JSON: a string, or
 /// `{"b64": …}` where it is no UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkPath(Vec<u8>);
+pub struct WorkspacePath(Vec<u8>);
 
-impl WorkPath {
+impl WorkspacePath {
     /// Takes a path that is relative, without empty, `.` or `..` parts and without NUL.
     /// Returns `None` for any other: such a path could lead out of the workspace.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
@@ -129,24 +129,24 @@ impl WorkPath {
     }
 
     /// The parts between the slashes.
-    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/')
     }
 }
 
-impl fmt::Display for WorkPath {
+impl fmt::Display for WorkspacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         String::from_utf8_lossy(&self.0).fmt(f)
     }
 }
 
-impl fmt::Debug for WorkPath {
+impl fmt::Debug for WorkspacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WorkPath({self})")
     }
 }
 
-impl Serialize for WorkPath {
+impl Serialize for WorkspacePath {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap as _;
         match std::str::from_utf8(&self.0) {
@@ -160,18 +160,18 @@ impl Serialize for WorkPath {
     }
 }
 
-impl<'de> Deserialize<'de> for WorkPath {
+impl<'de> Deserialize<'de> for WorkspacePath {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Form;
         impl<'de> de::Visitor<'de> for Form {
-            type Value = WorkPath;
+            type Value = WorkspacePath;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a relative path, or {\"b64\": …}")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<WorkPath, E> {
-                WorkPath::new(text).ok_or_else(|| E::custom("a path that could leave the workspace"))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WorkspacePath, E> {
+                WorkspacePath::new(text).ok_or_else(|| E::custom("a path that could leave the workspace"))
             }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<WorkPath, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<WorkspacePath, A::Error> {
                 let Some((key, text)) = map.next_entry::<String, String>()? else {
                     return Err(de::Error::custom("an empty path object"));
                 };
@@ -179,14 +179,15 @@ impl<'de> Deserialize<'de> for WorkPath {
                     return Err(de::Error::unknown_field(&key, &["b64"]));
                 }
                 let bytes = STANDARD.decode(text).map_err(de::Error::custom)?;
-                WorkPath::new(bytes).ok_or_else(|| de::Error::custom("a path that could leave the workspace"))
+                WorkspacePath::new(bytes)
+                    .ok_or_else(|| de::Error::custom("a path that could leave the workspace"))
             }
         }
         d.deserialize_any(Form)
     }
 }
 
-impl JsonSchema for WorkPath {
+impl JsonSchema for WorkspacePath {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "WorkPath".into()
     }
@@ -203,29 +204,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_could_lead_out_is_none() {
+    fn paths_that_escape_the_workspace_are_rejected() {
         for bad in ["", "/etc/passwd", "a//b", "../x", "a/../b", "./a", "a/", "a\0b"] {
-            assert!(WorkPath::new(bad).is_none(), "{bad:?}");
+            assert!(WorkspacePath::new(bad).is_none(), "{bad:?}");
         }
-        assert!(WorkPath::new("a/b..c/.d").is_some());
+        assert!(WorkspacePath::new("a/b..c/.d").is_some());
     }
 
     #[test]
-    fn bytes_that_are_no_utf8_survive_json() {
-        let path = WorkPath::new(b"caf\xe9/x".to_vec()).expect("legal");
+    fn non_utf8_bytes_round_trip_through_json() {
+        let path = WorkspacePath::new(b"caf\xe9/x".to_vec()).expect("legal");
         let json = serde_json::to_string(&path).expect("serializes");
         assert_eq!(json, r#"{"b64":"Y2Fm6S94"}"#);
-        assert_eq!(serde_json::from_str::<WorkPath>(&json).expect("reads back"), path);
-        assert!(serde_json::from_str::<WorkPath>(r#""../x""#).is_err());
+        assert_eq!(serde_json::from_str::<WorkspacePath>(&json).expect("reads back"), path);
+        assert!(serde_json::from_str::<WorkspacePath>(r#""../x""#).is_err());
 
         let content = Content::inline(b"\xff\x00");
         assert_eq!(content.inline_bytes().as_deref(), Some(&b"\xff\x00"[..]));
     }
 
     #[test]
-    fn what_is_over_the_limit_goes_out_of_line() {
-        assert!(Content::place(vec![b'a'; INLINE_BYTES_MAX]).1.is_none());
-        let (content, blob) = Content::place(vec![b'a'; INLINE_BYTES_MAX + 1]);
-        assert_eq!(content.blob(), blob.as_deref().map(BlobRef::of));
+    fn content_over_the_limit_becomes_a_blob() {
+        assert!(Content::inline_or_blob(vec![b'a'; INLINE_BYTES_MAX]).1.is_none());
+        let (content, blob) = Content::inline_or_blob(vec![b'a'; INLINE_BYTES_MAX + 1]);
+        assert_eq!(content.blob_ref(), blob.as_deref().map(BlobRef::for_bytes));
     }
 }

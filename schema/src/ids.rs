@@ -108,7 +108,7 @@ uuid_id!(
 );
 
 /// Values of hexadecimal digits; above 15 = none. By a table, for a log has one or two hashes in each event.
-const DIGITS: [u8; 256] = {
+const HEX_DIGITS: [u8; 256] = {
     let mut digits = [u8::MAX; 256];
     let mut value = 0;
     while value < 16 {
@@ -119,12 +119,12 @@ const DIGITS: [u8; 256] = {
     digits
 };
 
-fn of_hex(text: &str) -> Option<[u8; 32]> {
+fn parse_hex_hash(text: &str) -> Option<[u8; 32]> {
     let text: &[u8; 64] = text.as_bytes().try_into().ok()?;
     let mut bytes = [0; 32];
     let mut all = 0;
     for (byte, pair) in bytes.iter_mut().zip(text.as_chunks::<2>().0) {
-        let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
+        let [high, low] = pair.map(|digit| HEX_DIGITS[usize::from(digit)]);
         all |= high | low;
         *byte = (high << 4) | (low & 15);
     }
@@ -327,7 +327,7 @@ pub const QUEUE_NAME_BYTES_MAX: usize = 64;
 pub struct QueueName(String);
 
 /// What the name of a queue begins with that `docket run` makes for its one task.
-const OWN_QUEUE: &str = "run-";
+const SINGLE_TASK_PREFIX: &str = "run-";
 
 impl QueueName {
     /// The name as text.
@@ -336,14 +336,14 @@ impl QueueName {
     }
 
     /// The queue of one task alone. While a worker serves it by name, workers of all queues leave it alone.
-    pub fn of_one(task: TaskId) -> Self {
-        Self(format!("{OWN_QUEUE}{}", task.short()))
+    pub fn for_single_task(task: TaskId) -> Self {
+        Self(format!("{SINGLE_TASK_PREFIX}{}", task.short()))
     }
 
     /// Whether the name is one that [`Self::of_one`] gives. There are as many of those as tasks: whoever tells of
     /// queues by name tells of these together.
-    pub fn is_of_one(&self) -> bool {
-        let digits = self.0.strip_prefix(OWN_QUEUE);
+    pub fn is_single_task(&self) -> bool {
+        let digits = self.0.strip_prefix(SINGLE_TASK_PREFIX);
         digits.is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
     }
 }
@@ -494,17 +494,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_of_one_task_is_known_by_its_name() {
-        let own = QueueName::of_one(TaskId(Uuid::from_u128(0xabcd_ef01)));
-        assert_eq!((own.as_str(), own.is_of_one()), ("run-abcdef01", true));
+    fn single_task_queue_is_recognized_by_its_name() {
+        let own = QueueName::for_single_task(TaskId(Uuid::from_u128(0xabcd_ef01)));
+        assert_eq!((own.as_str(), own.is_single_task()), ("run-abcdef01", true));
         assert_eq!(own.as_str().parse::<QueueName>(), Ok(own.clone()));
         for name in ["run-", "run-abcdef0", "run-abcdef011", "run-abcdefgh", "runabcdef01", "default"] {
-            assert!(!name.parse::<QueueName>().expect("a name").is_of_one(), "{name}");
+            assert!(!name.parse::<QueueName>().expect("a name").is_single_task(), "{name}");
         }
     }
 
     #[test]
-    fn every_id_reads_back_what_it_wrote() {
+    fn ids_round_trip_as_text() {
         let uuid = Uuid::from_u128(0x0192_3456_789a_7bcd_8ef0_1234_5678_9abc);
         for stream in [
             StreamId::Task(TaskId(uuid)),
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_read_from_its_digits_and_from_nothing_else() {
+    fn hash_parses_only_from_64_hex_digits() {
         let hash = BlobHash::of(b"a");
         let text = hash.to_string();
         assert_eq!(text.parse::<BlobHash>().expect("its own"), hash);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_text_is_named_in_the_error() {
+    fn parse_error_names_the_text() {
         let error = "run/42".parse::<StreamId>().expect_err("42 is no uuid");
         assert_eq!(error.to_string(), "`42` is not a run id");
         assert!("a b".parse::<QueueName>().is_err());

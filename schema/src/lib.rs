@@ -5,7 +5,9 @@
 //! no clock and no randomness.
 #![warn(missing_docs)]
 
+pub mod api;
 pub mod artifact;
+pub mod blob_refs;
 pub mod content;
 pub mod eval;
 pub mod event;
@@ -14,7 +16,6 @@ pub mod history;
 pub mod ids;
 pub mod message;
 pub mod migrations;
-pub mod names;
 pub mod policy;
 mod problem_code;
 pub mod queue;
@@ -30,4 +31,3 @@ pub mod tool;
 pub mod trace;
 #[cfg(test)]
 pub mod upcast_tests;
-pub mod wire;

@@ -56,27 +56,27 @@ pub struct CallId(pub String);
 
 impl CallId {
     /// Name of the `index`th tool call of `turn`.
-    pub fn tool(turn: crate::ids::Turn, index: usize) -> Self {
+    pub fn for_tool(turn: crate::ids::Turn, index: usize) -> Self {
         Self(format!("t{turn}-{index}"))
     }
 
     /// Name of the `index`th call that the runtime itself makes in a run, from 0.
-    pub fn own(index: u32) -> Self {
+    pub fn for_runtime(index: u32) -> Self {
         Self(format!("r{index}"))
     }
 
     /// Whether the runtime itself made the call.
-    pub fn is_own(&self) -> bool {
+    pub fn is_runtime(&self) -> bool {
         self.0.starts_with('r')
     }
 
     /// Name of the `attempt`th model call of `turn`.
-    pub fn model(turn: crate::ids::Turn, attempt: u32) -> Self {
+    pub fn for_model(turn: crate::ids::Turn, attempt: u32) -> Self {
         Self(format!("m{turn}-{attempt}"))
     }
 
     /// Name of the `nth` call of a run that asks for a summary, from 1.
-    pub fn summary(nth: u32) -> Self {
+    pub fn for_summary(nth: u32) -> Self {
         Self(format!("c{nth}"))
     }
 
@@ -86,7 +86,7 @@ impl CallId {
     }
 
     /// Name of the `index`th gate of `turn`.
-    pub fn gate(turn: crate::ids::Turn, index: usize) -> Self {
+    pub fn for_gate(turn: crate::ids::Turn, index: usize) -> Self {
         Self(format!("g{turn}-{index}"))
     }
 }
@@ -100,7 +100,7 @@ impl fmt::Display for CallId {
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum MessageRole {
     /// The task, tool results, and what people tell the run.
     User,
     /// The model.
@@ -111,15 +111,15 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
     /// Who speaks.
-    pub role: Role,
+    pub role: MessageRole,
     /// What is said, in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MessagePart>,
 }
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Part {
+pub enum MessagePart {
     /// Text.
     Text {
         /// The text.
@@ -147,21 +147,21 @@ pub enum Part {
 
 /// By hand, for what serde derives copies each piece into a tree first: here that is done only where `type` does
 /// not come first, as it does in whatever docket wrote.
-impl<'de> Deserialize<'de> for Part {
+impl<'de> Deserialize<'de> for MessagePart {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Form;
         impl<'de> de::Visitor<'de> for Form {
-            type Value = Part;
+            type Value = MessagePart;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a piece of a message, with its `type`")
             }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<MessagePart, A::Error> {
                 let Some(first) = map.next_key::<Cow<'_, str>>()? else {
                     return Err(de::Error::missing_field("type"));
                 };
                 if first == "type" {
                     let kind: PartKind = map.next_value()?;
-                    return kind.part(de::value::MapAccessDeserializer::new(map));
+                    return kind.parse_fields(de::value::MapAccessDeserializer::new(map));
                 }
                 let mut all = serde_json::Map::new();
                 all.insert(first.into_owned(), map.next_value()?);
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Part {
                 }
                 let kind = all.remove("type").ok_or_else(|| de::Error::missing_field("type"))?;
                 let kind: PartKind = serde_json::from_value(kind).map_err(de::Error::custom)?;
-                kind.part(Value::Object(all)).map_err(de::Error::custom)
+                kind.parse_fields(Value::Object(all)).map_err(de::Error::custom)
             }
         }
         d.deserialize_map(Form)
@@ -189,7 +189,7 @@ enum PartKind {
 
 impl PartKind {
     /// The piece of this type from the fields beside it.
-    fn part<'de, D: Deserializer<'de>>(self, fields: D) -> Result<Part, D::Error> {
+    fn parse_fields<'de, D: Deserializer<'de>>(self, fields: D) -> Result<MessagePart, D::Error> {
         #[derive(Deserialize)]
         struct Text {
             text: Content,
@@ -208,16 +208,16 @@ impl PartKind {
         Ok(match self {
             Self::Text => {
                 let Text { text } = Text::deserialize(fields)?;
-                Part::Text { text }
+                MessagePart::Text { text }
             }
             Self::Thinking => {
                 let Thinking { provider, data } = Thinking::deserialize(fields)?;
-                Part::Thinking { provider, data }
+                MessagePart::Thinking { provider, data }
             }
-            Self::ToolUse => Part::ToolUse(ToolUse::deserialize(fields)?),
+            Self::ToolUse => MessagePart::ToolUse(ToolUse::deserialize(fields)?),
             Self::ToolResult => {
                 let ToolResult { call, content, is_error } = ToolResult::deserialize(fields)?;
-                Part::ToolResult { call, content, is_error }
+                MessagePart::ToolResult { call, content, is_error }
             }
         })
     }
@@ -268,7 +268,7 @@ pub enum StopReason {
 
 /// Tokens of one model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Tokens of the request that no cache held.
     pub input_tokens: u64,
     /// Tokens of the answer.
@@ -284,9 +284,9 @@ pub struct Usage {
     pub estimated: bool,
 }
 
-impl Usage {
+impl TokenUsage {
     /// What a call took of which its provider tells nothing: rather more than less, for budgets are made of it.
-    pub const fn estimated(request_bytes: u64, answer_bytes: u64) -> Self {
+    pub const fn estimate(request_bytes: u64, answer_bytes: u64) -> Self {
         Self {
             input_tokens: request_bytes.div_ceil(3),
             output_tokens: answer_bytes.div_ceil(3),
@@ -297,14 +297,14 @@ impl Usage {
     }
 
     /// Tokens of the request, wherever they were read from.
-    pub const fn asked_tokens(self) -> u64 {
+    pub const fn request_tokens(self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
 
     /// Of a hundred tokens of the request, how many the provider's cache held; `None` where none was asked.
     pub fn cache_hit_percent(self) -> Option<u64> {
         let read = u128::from(self.cache_read_tokens) * 100;
-        let percent = read.checked_div(u128::from(self.asked_tokens()))?;
+        let percent = read.checked_div(u128::from(self.request_tokens()))?;
         u64::try_from(percent).ok()
     }
 
@@ -323,7 +323,7 @@ impl Usage {
 
 /// Prices in nano-dollars a token (3 dollars a million tokens = 3000), so that sums are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Prices {
+pub struct TokenPrices {
     /// Per token of the request.
     pub input_nusd: u64,
     /// Per token of the answer.
@@ -334,9 +334,9 @@ pub struct Prices {
     pub cache_write_nusd: u64,
 }
 
-impl Prices {
+impl TokenPrices {
     /// What `usage` costs, in nano-dollars; saturating.
-    pub const fn cost_nusd(&self, usage: Usage) -> u64 {
+    pub const fn cost_nusd(&self, usage: TokenUsage) -> u64 {
         usage
             .input_tokens
             .saturating_mul(self.input_nusd)
@@ -351,33 +351,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hit_ratio_is_of_all_that_was_asked() {
-        let usage = Usage {
+    fn cache_hit_percent_counts_all_request_tokens() {
+        let usage = TokenUsage {
             input_tokens: 10,
             output_tokens: 500,
             cache_read_tokens: 80,
             cache_write_tokens: 10,
             estimated: false,
         };
-        assert_eq!((usage.asked_tokens(), usage.cache_hit_percent()), (100, Some(80)));
-        assert_eq!(Usage { output_tokens: 5, ..Usage::default() }.cache_hit_percent(), None);
+        assert_eq!((usage.request_tokens(), usage.cache_hit_percent()), (100, Some(80)));
+        assert_eq!(TokenUsage { output_tokens: 5, ..TokenUsage::default() }.cache_hit_percent(), None);
     }
 
     #[test]
-    fn a_part_is_read_wherever_its_type_stands() {
+    fn part_parses_with_its_type_in_any_position() {
         let parts = [
-            Part::Text { text: "a \"b\"\n\u{1f}é".into() },
-            Part::Thinking {
+            MessagePart::Text { text: "a \"b\"\n\u{1f}é".into() },
+            MessagePart::Thinking {
                 provider: "anthropic".to_owned(),
                 data: serde_json::json!({ "type": "x", "n": [1] }),
             },
-            Part::ToolUse(ToolUse {
+            MessagePart::ToolUse(ToolUse {
                 call: CallId("t1-0".to_owned()),
                 name: "read_file".to_owned(),
                 args: serde_json::json!({ "type": "text", "path": "a\nb" }),
                 malformed: Some("{".to_owned()),
             }),
-            Part::ToolResult {
+            MessagePart::ToolResult {
                 call: CallId("t1-0".to_owned()),
                 content: Content::inline(b"\xff"),
                 is_error: true,
@@ -391,9 +391,9 @@ mod tests {
             for _ in 0..texts.len() {
                 texts.rotate_left(1);
                 let text = format!("{{{},\"later\":0}}", texts.join(","));
-                assert_eq!(serde_json::from_str::<Part>(&text).expect(&text), part);
+                assert_eq!(serde_json::from_str::<MessagePart>(&text).expect(&text), part);
             }
-            assert_eq!(serde_json::from_value::<Part>(value).expect("the same"), part);
+            assert_eq!(serde_json::from_value::<MessagePart>(value).expect("the same"), part);
         }
         for (wrong, said) in [
             ("{}", "missing field `type`"),
@@ -403,13 +403,13 @@ mod tests {
             (r#"{"is_error":true,"type":"tool_result"}"#, "missing field `call`"),
             ("[]", "a piece of a message"),
         ] {
-            let error = serde_json::from_str::<Part>(wrong).expect_err(wrong).to_string();
+            let error = serde_json::from_str::<MessagePart>(wrong).expect_err(wrong).to_string();
             assert!(error.contains(said), "{wrong}: {error}");
         }
     }
 
     #[test]
-    fn a_model_is_named_by_protocol_and_name() {
+    fn model_ref_parses_provider_and_name() {
         let model: ModelRef = "openai:qwen2.5-coder:7b".parse().expect("legal");
         assert_eq!((model.provider.as_str(), model.name.as_str()), ("openai", "qwen2.5-coder:7b"));
         let model: ModelRef = "openai-responses:gpt-5".parse().expect("legal");
@@ -422,9 +422,13 @@ mod tests {
 
     #[test]
     fn cost_counts_each_kind_of_token_once() {
-        let prices =
-            Prices { input_nusd: 3000, output_nusd: 15_000, cache_read_nusd: 300, cache_write_nusd: 3750 };
-        let usage = Usage {
+        let prices = TokenPrices {
+            input_nusd: 3000,
+            output_nusd: 15_000,
+            cache_read_nusd: 300,
+            cache_write_nusd: 3750,
+        };
+        let usage = TokenUsage {
             input_tokens: 10,
             output_tokens: 2,
             cache_read_tokens: 100,

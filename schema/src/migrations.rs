@@ -68,14 +68,14 @@ mod tests {
     use crate::task::TaskState;
 
     #[test]
-    fn both_databases_have_the_same_steps_numbered_from_one() {
+    fn both_databases_have_the_same_numbered_migrations() {
         let steps = |all: &[Migration]| all.iter().map(|m| (m.version, m.name)).collect::<Vec<_>>();
         assert_eq!(steps(SQLITE), steps(POSTGRES));
         assert!(SQLITE.iter().zip(1..).all(|(m, n)| m.version == n));
     }
 
     #[test]
-    fn sql_says_the_same_words_for_states_as_the_types() {
+    fn sql_uses_the_same_state_names_as_the_types() {
         let words: Vec<String> = TaskState::ALL.iter().map(|state| format!("'{state}'")).collect();
         for migration in [SQLITE[1], POSTGRES[1]] {
             let flat = migration.sql.split_whitespace().collect::<Vec<_>>().join(" ");

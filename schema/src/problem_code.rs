@@ -78,7 +78,7 @@ impl ProblemCode {
     ];
 
     /// The code as it stands in JSON, its HTTP status, and its title.
-    pub const fn row(self) -> (&'static str, u16, &'static str) {
+    pub const fn code_status_title(self) -> (&'static str, u16, &'static str) {
         match self {
             Self::InvalidRequest => ("invalid_request", 400, "The request is not valid"),
             Self::Unauthorized => ("unauthorized", 401, "A valid token is needed"),
@@ -110,13 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_is_named_once_and_reads_back() {
+    fn codes_are_unique_and_round_trip() {
         for code in ProblemCode::ALL {
             let json = serde_json::to_string(&code).expect("json");
-            assert_eq!(json, format!("\"{}\"", code.row().0));
+            assert_eq!(json, format!("\"{}\"", code.code_status_title().0));
             assert_eq!(serde_json::from_str::<ProblemCode>(&json).expect("reads"), code);
         }
-        let names: std::collections::BTreeSet<_> = ProblemCode::ALL.iter().map(|c| c.row().0).collect();
+        let names: std::collections::BTreeSet<_> =
+            ProblemCode::ALL.iter().map(|c| c.code_status_title().0).collect();
         assert_eq!(names.len(), ProblemCode::ALL.len());
     }
 }

@@ -16,11 +16,11 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
-mod keys;
-pub use keys::{KEY_BYTES_MIN, PROVIDER_KEY_BYTES_MIN, STRUCK_KEY, is_secret_key};
+mod provider_keys;
+pub use provider_keys::{KEY_BYTES_MIN, PROVIDER_KEY_BYTES_MIN, REDACTED_KEY, is_secret_key};
 
 /// Configured values shorter than this are not struck out: they would be found in half of all words.
-pub const VALUE_BYTES_MIN: usize = 6;
+pub const SECRET_BYTES_MIN: usize = 6;
 
 /// What begins each mark.
 const MARK: &str = "[REDACTED: ";
@@ -29,79 +29,91 @@ const MARK: &str = "[REDACTED: ";
 const ENTROPY_MIN: f64 = 3.0;
 
 /// A shape: its name, and what it looks like. Where the expression has a group, that alone is struck out.
-struct Shape {
+struct SecretPattern {
     kind: &'static str,
     /// One of these stands in every secret of the shape: only where it does is the expression tried, and made.
     needles: &'static [&'static str],
     /// Over bytes: what it names is ASCII, and the classes of Unicode would cost megabytes.
     pattern: &'static str,
     /// What is struck out must look random.
-    random: bool,
+    must_look_random: bool,
 }
 
-const fn shape(kind: &'static str, needles: &'static [&'static str], pattern: &'static str) -> Shape {
-    Shape { kind, needles, pattern, random: false }
+const fn secret_pattern(
+    kind: &'static str,
+    needles: &'static [&'static str],
+    pattern: &'static str,
+) -> SecretPattern {
+    SecretPattern { kind, needles, pattern, must_look_random: false }
 }
 
 /// The prefixes are those that the providers document; lengths are lower bounds, for they have grown before.
-const SHAPES: [Shape; 25] = [
-    shape(
+const SECRET_PATTERNS: [SecretPattern; 25] = [
+    secret_pattern(
         "private key",
         &["PRIVATE KEY"],
         // Behind the mark whole lines of base64 only, whatever numbers a tool puts before them: a text that
         // merely names the mark stays, and so does all that follows.
         r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?(?:(?:Proc-Type|DEK-Info|Version|Comment): [^\n]*|[A-Za-z0-9+/=]{20,}|=[A-Za-z0-9+/]{4}))+(?:(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?[A-Za-z0-9+/=]{2,})?(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----)?",
     ),
-    shape("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
-    shape("OpenAI key", &["sk-"], r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
-    shape("AWS key", &["AKIA", "ASIA"], r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    shape("GitHub token", &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
-    shape("GitHub token", &["github_pat_"], r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
-    shape("GitLab token", &["glpat-"], r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    shape("Slack token", &["xox"], r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    shape(
+    secret_pattern("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
+    secret_pattern("OpenAI key", &["sk-"], r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
+    secret_pattern("AWS key", &["AKIA", "ASIA"], r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    secret_pattern(
+        "GitHub token",
+        &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
+        r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+    ),
+    secret_pattern("GitHub token", &["github_pat_"], r"\bgithub_pat_[A-Za-z0-9_]{30,}"),
+    secret_pattern("GitLab token", &["glpat-"], r"\bglpat-[A-Za-z0-9_-]{20,}"),
+    secret_pattern("Slack token", &["xox"], r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    secret_pattern(
         "Slack webhook",
         &["hooks.slack.com"],
         r"hooks\.slack\.com/services/(T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{16,})",
     ),
-    shape("Stripe key", &["k_live_", "k_test_"], r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    shape("Google key", &["AIza"], r"\bAIza[A-Za-z0-9_-]{35}"),
-    shape("Google token", &["ya29."], r"\bya29\.[A-Za-z0-9_-]{20,}"),
-    shape("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}"),
-    shape("PyPI token", &["pypi-"], r"\bpypi-[A-Za-z0-9_-]{50,}"),
-    shape("crates.io token", &["cio"], r"\bcio[A-Za-z0-9]{32}\b"),
-    shape("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
-    shape("SendGrid key", &["SG."], r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
-    shape("DigitalOcean token", &["_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}"),
-    shape("docket token", &["dkr_", "dkt_", "dks_"], r"\bdk[rst]_[A-Za-z0-9_-]{24,}"),
-    shape("JSON web token", &[".eyJ"], r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    shape("storage key", &["AccountKey="], r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
-    Shape {
+    secret_pattern("Stripe key", &["k_live_", "k_test_"], r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    secret_pattern("Google key", &["AIza"], r"\bAIza[A-Za-z0-9_-]{35}"),
+    secret_pattern("Google token", &["ya29."], r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    secret_pattern("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}"),
+    secret_pattern("PyPI token", &["pypi-"], r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    secret_pattern("crates.io token", &["cio"], r"\bcio[A-Za-z0-9]{32}\b"),
+    secret_pattern("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
+    secret_pattern("SendGrid key", &["SG."], r"\bSG\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    secret_pattern("DigitalOcean token", &["_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}"),
+    secret_pattern("docket token", &["dkr_", "dkt_", "dks_"], r"\bdk[rst]_[A-Za-z0-9_-]{24,}"),
+    secret_pattern(
+        "JSON web token",
+        &[".eyJ"],
+        r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    ),
+    secret_pattern("storage key", &["AccountKey="], r"\bAccountKey=([A-Za-z0-9+/]{60,}={0,2})"),
+    SecretPattern {
         kind: "password",
         needles: &["://"],
         pattern: r"://[^\s:@/'\x22]{1,80}:([^\s:@/'\x22]{4,200})@",
-        random: true,
+        must_look_random: true,
     },
-    shape("Google secret", &["GOCSPX-"], r"\bGOCSPX-[A-Za-z0-9_-]{20,}"),
-    Shape {
+    secret_pattern("Google secret", &["GOCSPX-"], r"\bGOCSPX-[A-Za-z0-9_-]{20,}"),
+    SecretPattern {
         kind: "authorization",
         needles: &["authorization"],
         pattern: r"(?i)authorization['\x22]?[ \t]*[:=][ \t]*['\x22]?(?:bearer|basic|token)[ \t]+([a-z0-9._~+/=-]{16,})",
-        random: true,
+        must_look_random: true,
     },
-    Shape {
+    SecretPattern {
         kind: "value",
         needles: &["secret", "token", "passw", "api_key", "apikey", "api-key", "private_key", "access_key"],
         // The name ends so: `TOKEN_LIMIT` is none.
         pattern: r"(?i)(?:secret|token|password|passwd|api[_-]?key|private_key|access_key)['\x22]?[ \t]*[=:][ \t]*['\x22]?([a-z0-9+/_.~!@$%^&*=-]{12,})",
-        random: true,
+        must_look_random: true,
     },
 ];
 
 /// All needles, and which shape each is of.
 static NEEDLES: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
     let all = || {
-        SHAPES
+        SECRET_PATTERNS
             .iter()
             .enumerate()
             .flat_map(|(nth, shape)| shape.needles.iter().map(move |needle| (nth, needle)))
@@ -112,18 +124,21 @@ static NEEDLES: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
     (built.expect("constant words"), all().map(|(nth, _)| nth).collect())
 });
 
-static COMPILED: [OnceLock<Regex>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
+static COMPILED_PATTERNS: [OnceLock<Regex>; SECRET_PATTERNS.len()] =
+    [const { OnceLock::new() }; SECRET_PATTERNS.len()];
 
-fn compiled(nth: usize) -> &'static Regex {
+fn compiled_pattern(nth: usize) -> &'static Regex {
     // Constants, each tried by a test.
-    let build = || RegexBuilder::new(SHAPES[nth].pattern).unicode(false).build().expect("a constant pattern");
-    COMPILED[nth].get_or_init(build)
+    let build = || {
+        RegexBuilder::new(SECRET_PATTERNS[nth].pattern).unicode(false).build().expect("a constant pattern")
+    };
+    COMPILED_PATTERNS[nth].get_or_init(build)
 }
 
 /// Which shapes may be in `text`, in their order.
-fn maybe_in(text: &[u8]) -> [bool; SHAPES.len()] {
+fn candidate_patterns(text: &[u8]) -> [bool; SECRET_PATTERNS.len()] {
     let (needles, shapes) = &*NEEDLES;
-    let mut found = [false; SHAPES.len()];
+    let mut found = [false; SECRET_PATTERNS.len()];
     for needle in needles.find_overlapping_iter(text) {
         found[shapes[needle.pattern().as_usize()]] = true;
     }
@@ -146,7 +161,7 @@ impl std::fmt::Debug for Redactor {
 impl Redactor {
     /// Knows these values beside the shapes. Values shorter than [`VALUE_BYTES_MIN`] are left out.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        let long = |value: &String| value.len() >= VALUE_BYTES_MIN;
+        let long = |value: &String| value.len() >= SECRET_BYTES_MIN;
         // Between lines a tool puts numbers, and JSON writes some characters otherwise.
         let values = values.into_iter().flat_map(|value| {
             let lines: Vec<String> = value.lines().map(str::to_owned).collect();
@@ -162,8 +177,8 @@ impl Redactor {
     }
 
     /// `text` without its secrets; what holds none is not copied.
-    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.struck_out(text.as_bytes()) {
+    pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.redact_all(text.as_bytes()) {
             None => Cow::Borrowed(text),
             Some(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
@@ -171,10 +186,10 @@ impl Redactor {
 
     /// `text` without the configured values alone: what a model writes may have the shape of a secret, for its calls
     /// are carried out as asked, and never one that it was not to know.
-    pub fn values<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    pub fn redact_values<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = Cow::Borrowed(text);
         for value in self.values.iter() {
-            if let Some(without) = replaced(out.as_bytes(), value.as_bytes()) {
+            if let Some(without) = replace_value(out.as_bytes(), value.as_bytes()) {
                 out = Cow::Owned(String::from_utf8_lossy(&without).into_owned());
             }
         }
@@ -182,23 +197,25 @@ impl Redactor {
     }
 
     /// The same of all texts of a JSON value, names of fields included. Answers whether there was anything to strike.
-    pub fn values_of(&self, json: &mut serde_json::Value) -> bool {
+    pub fn redact_json_values(&self, json: &mut serde_json::Value) -> bool {
         use serde_json::Value;
         match json {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
             Value::String(text) => {
-                let Cow::Owned(without) = self.values(text) else { return false };
+                let Cow::Owned(without) = self.redact_values(text) else { return false };
                 *text = without;
                 true
             }
-            Value::Array(items) => items.iter_mut().fold(false, |any, item| self.values_of(item) | any),
+            Value::Array(items) => {
+                items.iter_mut().fold(false, |any, item| self.redact_json_values(item) | any)
+            }
             Value::Object(fields) => {
                 let mut any = false;
                 let taken = std::mem::take(fields).into_iter();
                 *fields = taken
                     .map(|(name, mut value)| {
-                        any |= self.values_of(&mut value);
-                        let without = self.values(&name);
+                        any |= self.redact_json_values(&mut value);
+                        let without = self.redact_values(&name);
                         any |= matches!(without, Cow::Owned(_));
                         (without.into_owned(), value)
                     })
@@ -209,21 +226,22 @@ impl Redactor {
     }
 
     /// The same of bytes that are mostly text.
-    pub fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        self.struck_out(&bytes).unwrap_or(bytes)
+    pub fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        self.redact_all(&bytes).unwrap_or(bytes)
     }
 
-    fn struck_out(&self, text: &[u8]) -> Option<Vec<u8>> {
+    fn redact_all(&self, text: &[u8]) -> Option<Vec<u8>> {
         let mut out = Cow::Borrowed(text);
         for value in self.values.iter().map(|value| value.as_bytes()) {
-            if let Some(without) = replaced(&out, value) {
+            if let Some(without) = replace_value(&out, value) {
                 out = Cow::Owned(without);
             }
         }
-        let found = maybe_in(&out);
-        for nth in (0..SHAPES.len()).filter(|nth| found[*nth]) {
-            let shape = &SHAPES[nth];
-            let without = compiled(nth).replace_all(&out, |found: &Captures<'_>| struck(shape, found));
+        let found = candidate_patterns(&out);
+        for nth in (0..SECRET_PATTERNS.len()).filter(|nth| found[*nth]) {
+            let shape = &SECRET_PATTERNS[nth];
+            let without =
+                compiled_pattern(nth).replace_all(&out, |found: &Captures<'_>| redact_match(shape, found));
             if *without != *out {
                 out = Cow::Owned(without.into_owned());
             }
@@ -236,14 +254,14 @@ impl Redactor {
 }
 
 /// `text` with each `value` struck out; `None` where it holds none.
-fn replaced(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+fn replace_value(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let finder = memmem::Finder::new(value);
     let mut places = finder.find_iter(text).peekable();
     places.peek()?;
     let (mut out, mut from) = (Vec::with_capacity(text.len()), 0);
     for place in places {
         out.extend_from_slice(&text[from..place]);
-        out.extend_from_slice(mark("configured value").as_bytes());
+        out.extend_from_slice(redaction_mark("configured value").as_bytes());
         from = place + value.len();
     }
     out.extend_from_slice(&text[from..]);
@@ -251,12 +269,12 @@ fn replaced(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Whether `text` holds a mark: it was written back by somebody who saw no more.
-pub fn holds_mark(text: &str) -> bool {
+pub fn has_redaction(text: &str) -> bool {
     text.contains(MARK)
 }
 
 /// Where the first mark of `text` stands, within one line.
-pub fn first_mark(text: &str) -> Option<Range<usize>> {
+pub fn first_redaction(text: &str) -> Option<Range<usize>> {
     let mut from = 0;
     while let Some(start) = text[from..].find(MARK).map(|at| from + at) {
         let kind = &text[start + MARK.len()..];
@@ -270,18 +288,18 @@ pub fn first_mark(text: &str) -> Option<Range<usize>> {
     None
 }
 
-fn mark(kind: &str) -> String {
+fn redaction_mark(kind: &str) -> String {
     format!("{MARK}{kind}]")
 }
 
-fn struck(shape: &Shape, found: &Captures<'_>) -> Vec<u8> {
+fn redact_match(shape: &SecretPattern, found: &Captures<'_>) -> Vec<u8> {
     let whole = found.get(0).expect("a match has itself");
     let part = found.get(1).unwrap_or(whole);
-    if shape.random && !looks_random(&String::from_utf8_lossy(part.as_bytes())) {
+    if shape.must_look_random && !looks_random(&String::from_utf8_lossy(part.as_bytes())) {
         return whole.as_bytes().to_vec();
     }
     let (from, to) = (part.start() - whole.start(), part.end() - whole.start());
-    [&whole.as_bytes()[..from], mark(shape.kind).as_bytes(), &whole.as_bytes()[to..]].concat()
+    [&whole.as_bytes()[..from], redaction_mark(shape.kind).as_bytes(), &whole.as_bytes()[to..]].concat()
 }
 
 /// Whether a value is no word, no sample and no expression: letters and digits, mixed within a word.
@@ -331,18 +349,18 @@ mod tests {
 
     use super::*;
 
-    fn redacted(text: &str) -> String {
-        Redactor::default().text(text).into_owned()
+    fn redact(text: &str) -> String {
+        Redactor::default().redact_text(text).into_owned()
     }
 
     #[test]
-    fn a_mark_is_found_again() {
-        let text = Redactor::new(["hunter2222".to_owned()]).text("a = 'hunter2222'").into_owned();
-        let at = first_mark(&text).expect("a mark");
+    fn first_redaction_finds_a_mark() {
+        let text = Redactor::new(["hunter2222".to_owned()]).redact_text("a = 'hunter2222'").into_owned();
+        let at = first_redaction(&text).expect("a mark");
         assert_eq!((&text[..at.start], &text[at.end..]), ("a = '", "'"));
-        assert_eq!(first_mark("[REDACTED: \n]"), None);
-        assert_eq!(first_mark("[REDACTED: [REDACTED: value]"), Some(11..28));
-        assert_eq!(first_mark("[REDACTED: ]"), None);
+        assert_eq!(first_redaction("[REDACTED: \n]"), None);
+        assert_eq!(first_redaction("[REDACTED: [REDACTED: value]"), Some(11..28));
+        assert_eq!(first_redaction("[REDACTED: ]"), None);
     }
 
     /// Put together here, so that no scanner takes this file for a leak.
@@ -377,30 +395,30 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_shape_of_a_secret_is_struck_out_wherever_it_stands() {
+    fn secrets_are_redacted_anywhere_in_a_text() {
         for (kind, secret) in samples() {
             for (before, after) in
                 [("", ""), ("key = \"", "\"\n"), ("   12| a: ", " # why"), ("Ärger(", ")é")]
             {
                 let text = format!("{before}{secret}{after}");
-                assert_eq!(redacted(&text), format!("{before}[REDACTED: {kind}]{after}"), "{text}");
+                assert_eq!(redact(&text), format!("{before}[REDACTED: {kind}]{after}"), "{text}");
             }
         }
         // Output that ends in the middle of one.
         let cut = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nand so on";
-        assert_eq!(redacted(cut), "[REDACTED: private key]\nand so on");
+        assert_eq!(redact(cut), "[REDACTED: private key]\nand so on");
         // As a tool shows it, with numbers, and as JSON holds it.
         let line = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK";
         for (sep, end) in [("\n   12| ", "\n   13| b"), ("\\n", "\\n\""), ("\r\n", "\r\nb")] {
             let text = format!(
                 "k = -----BEGIN EC PRIVATE KEY-----{sep}{line}{sep}{line}{sep}abc=={sep}-----END EC PRIVATE KEY-----{end}"
             );
-            assert_eq!(redacted(&text), format!("k = [REDACTED: private key]{end}"), "{text}");
+            assert_eq!(redact(&text), format!("k = [REDACTED: private key]{end}"), "{text}");
         }
     }
 
     #[test]
-    fn only_the_value_of_an_assignment_or_an_address_is_struck_out() {
+    fn only_the_secret_part_of_an_assignment_or_url_is_redacted() {
         for (text, expected) in [
             ("DB_PASSWORD=hunter2Xq9vTz4", "DB_PASSWORD=[REDACTED: value]"),
             (
@@ -418,12 +436,12 @@ mod tests {
             ("\"client_secret\": \"q8ZtR2mX4vB7nK1s\"", "\"client_secret\": \"[REDACTED: value]\""),
             ("Authorization: Bearer q8ZtR2mX4vB7nK1sW5", "Authorization: Bearer [REDACTED: authorization]"),
         ] {
-            assert_eq!(redacted(text), expected);
+            assert_eq!(redact(text), expected);
         }
     }
 
     #[test]
-    fn code_and_samples_stay() {
+    fn code_and_sample_values_are_not_redacted() {
         for text in [
             "API_KEY = os.environ[\"API_KEY\"]",
             "SECRET_KEY = \"change-me-1234567\"",
@@ -455,60 +473,67 @@ mod tests {
             "const TOKEN_KINDS: [&str; 3] = [\"a\"];",
             "",
         ] {
-            assert!(matches!(Redactor::default().text(text), Cow::Borrowed(_)), "{text}: {}", redacted(text));
+            assert!(
+                matches!(Redactor::default().redact_text(text), Cow::Borrowed(_)),
+                "{text}: {}",
+                redact(text)
+            );
         }
     }
 
     #[test]
-    fn configured_values_go_first_and_longest_first() {
+    fn configured_values_are_redacted_first_and_longest_first() {
         let values = ["hunter2-long", "hunter2", "abc", " padded-value\n"].map(str::to_owned);
         let redactor = Redactor::new(values);
         let mark = "[REDACTED: configured value]";
         assert_eq!(
-            redactor.text("a hunter2-long b hunter2 c abc padded-value"),
+            redactor.redact_text("a hunter2-long b hunter2 c abc padded-value"),
             format!("a {mark} b {mark} c abc {mark}")
         );
         let lines = Redactor::new(["first-line\nsecond \"line\"".to_owned()]);
         assert_eq!(
-            lines.text("   1| first-line\n   2| second \"line\""),
+            lines.redact_text("   1| first-line\n   2| second \"line\""),
             format!("   1| {mark}\n   2| {mark}")
         );
-        assert_eq!(lines.text(r#"{"a":"first-line\nsecond \"line\""}"#), format!(r#"{{"a":"{mark}"}}"#));
+        assert_eq!(
+            lines.redact_text(r#"{"a":"first-line\nsecond \"line\""}"#),
+            format!(r#"{{"a":"{mark}"}}"#)
+        );
         assert!(!format!("{redactor:?}").contains("hunter2"));
     }
 
     #[test]
-    fn of_an_answer_only_configured_values_are_struck_out_wherever_they_stand() {
+    fn model_answers_lose_only_configured_values() {
         let redactor = Redactor::new(["hunter2-long".to_owned()]);
         let shape = &samples()[3].1;
-        assert_eq!(redactor.values(shape), shape.as_str());
+        assert_eq!(redactor.redact_values(shape), shape.as_str());
         let mark = "[REDACTED: configured value]";
         let mut json = serde_json::json!({ "b": [1, { "x hunter2-long": "a hunter2-long" }], "a": shape });
-        assert!(redactor.values_of(&mut json));
+        assert!(redactor.redact_json_values(&mut json));
         let expected =
             serde_json::json!({ "b": [1, { format!("x {mark}"): format!("a {mark}") }], "a": shape });
         assert_eq!(json.to_string(), expected.to_string());
-        assert!(!redactor.values_of(&mut json));
+        assert!(!redactor.redact_json_values(&mut json));
     }
 
     #[test]
-    fn bytes_that_are_no_text_stay_between_what_is() {
+    fn non_utf8_bytes_are_kept_around_redactions() {
         let secret = &samples()[3].1;
         let mut bytes = b"\xff\xfe".to_vec();
         bytes.extend_from_slice(secret.as_bytes());
         bytes.push(0x80);
-        assert_eq!(Redactor::default().bytes(bytes), b"\xff\xfe[REDACTED: GitHub token]\x80");
+        assert_eq!(Redactor::default().redact_bytes(bytes), b"\xff\xfe[REDACTED: GitHub token]\x80");
     }
 
     proptest! {
         /// Whatever stands around it, a secret is gone, and to redact again changes nothing.
         #[test]
-        fn nothing_of_a_secret_is_left(before in "[ -~\n]{0,80}", after in "[ \n\"',;)][ -~\n]{0,40}", nth in 0_usize..18) {
+        fn no_part_of_a_secret_remains(before in "[ -~\n]{0,80}", after in "[ \n\"',;)][ -~\n]{0,40}", nth in 0_usize..18) {
             let secret = &samples()[nth].1;
             let text = format!("{before} {secret}{after}");
-            let once = redacted(&text);
+            let once = redact(&text);
             prop_assert!(!once.contains(secret.as_str()), "{}", once);
-            prop_assert_eq!(redacted(&once), once);
+            prop_assert_eq!(redact(&once), once);
         }
     }
 }

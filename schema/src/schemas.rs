@@ -10,151 +10,150 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::{
-    artifact,
+    api, artifact,
     event::{Envelope, NewEvent},
     queue::QueueEvent,
     run::RunEvent,
     system::SystemEvent,
     task::{TaskEvent, TaskRecord, TaskSpec},
-    wire,
 };
 
 /// All schemas by name: `event.run.Told.1`, `task.TaskSpec`, `wire.LeaseRequest`.
-pub fn all() -> BTreeMap<String, Value> {
+pub fn all_schemas() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    all.extend(family("run", RunEvent::schemas));
-    all.extend(family("task", TaskEvent::schemas));
-    all.extend(family("queue", QueueEvent::schemas));
-    all.extend(family("system", SystemEvent::schemas));
-    one::<Envelope>(&mut all, "event.Envelope");
-    one::<NewEvent>(&mut all, "event.NewEvent");
-    one::<artifact::PlanCard>(&mut all, "artifact.PlanCard");
-    one::<artifact::DiffCard>(&mut all, "artifact.DiffCard");
-    one::<artifact::TestReport>(&mut all, "artifact.TestReport");
-    one::<artifact::ReviewReport>(&mut all, "artifact.ReviewReport");
-    one::<TaskSpec>(&mut all, "task.TaskSpec");
-    one::<TaskRecord>(&mut all, "task.TaskRecord");
-    requests(&mut all);
-    answers(&mut all);
+    all.extend(event_schemas("run", RunEvent::schemas));
+    all.extend(event_schemas("task", TaskEvent::schemas));
+    all.extend(event_schemas("queue", QueueEvent::schemas));
+    all.extend(event_schemas("system", SystemEvent::schemas));
+    add_schema::<Envelope>(&mut all, "event.Envelope");
+    add_schema::<NewEvent>(&mut all, "event.NewEvent");
+    add_schema::<artifact::PlanCard>(&mut all, "artifact.PlanCard");
+    add_schema::<artifact::DiffCard>(&mut all, "artifact.DiffCard");
+    add_schema::<artifact::TestReport>(&mut all, "artifact.TestReport");
+    add_schema::<artifact::ReviewReport>(&mut all, "artifact.ReviewReport");
+    add_schema::<TaskSpec>(&mut all, "task.TaskSpec");
+    add_schema::<TaskRecord>(&mut all, "task.TaskRecord");
+    add_request_schemas(&mut all);
+    add_response_schemas(&mut all);
     all
 }
 
-fn requests(all: &mut BTreeMap<String, Value>) {
-    one::<wire::SubmitRequest>(all, "wire.SubmitRequest");
-    one::<wire::TaskQuery>(all, "wire.TaskQuery");
-    one::<wire::BulkRequest>(all, "wire.BulkRequest");
-    one::<wire::ActRequest>(all, "wire.ActRequest");
-    one::<wire::RetryRequest>(all, "wire.RetryRequest");
-    one::<wire::SetBudgetRequest>(all, "wire.SetBudgetRequest");
-    one::<wire::BudgetView>(all, "wire.BudgetView");
-    one::<wire::PauseRequest>(all, "wire.PauseRequest");
-    one::<wire::ResumeRequest>(all, "wire.ResumeRequest");
-    one::<wire::ForkRequest>(all, "wire.ForkRequest");
-    one::<wire::TellRequest>(all, "wire.TellRequest");
-    one::<wire::PolicyRequest>(all, "wire.PolicyRequest");
-    one::<wire::LeaseRequest>(all, "wire.LeaseRequest");
-    one::<wire::HeartbeatRequest>(all, "wire.HeartbeatRequest");
-    one::<wire::ReleaseRequest>(all, "wire.ReleaseRequest");
-    one::<wire::AppendRequest>(all, "wire.AppendRequest");
-    one::<wire::AppendManyRequest>(all, "wire.AppendManyRequest");
-    one::<wire::EventsQuery>(all, "wire.EventsQuery");
-    one::<wire::MemoryQuery>(all, "wire.MemoryQuery");
-    one::<wire::FollowQuery>(all, "wire.FollowQuery");
-    one::<wire::FeedQuery>(all, "wire.FeedQuery");
-    one::<wire::StreamsQuery>(all, "wire.StreamsQuery");
-    one::<wire::CostQuery>(all, "wire.CostQuery");
-    one::<wire::MetricsQuery>(all, "wire.MetricsQuery");
-    one::<wire::BlobCheckQuery>(all, "wire.BlobCheckQuery");
-    one::<wire::ImportRequest>(all, "wire.ImportRequest");
-    one::<wire::GcRequest>(all, "wire.GcRequest");
-    one::<wire::CreateTokenRequest>(all, "wire.CreateTokenRequest");
-    one::<wire::SetQueueRequest>(all, "wire.SetQueueRequest");
-    one::<wire::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
-    one::<wire::InboxActRequest>(all, "wire.InboxActRequest");
-    one::<wire::SetLimitRequest>(all, "wire.SetLimitRequest");
-    one::<wire::RemoveLimitRequest>(all, "wire.RemoveLimitRequest");
-    one::<wire::RunMemoryRequest>(all, "wire.RunMemoryRequest");
-    one::<wire::DeleteMemoryRequest>(all, "wire.DeleteMemoryRequest");
-    one::<wire::PermitRequest>(all, "wire.PermitRequest");
-    one::<wire::SetScheduleRequest>(all, "wire.SetScheduleRequest");
-    one::<wire::ScheduleActRequest>(all, "wire.ScheduleActRequest");
-    one::<wire::RunScheduleRequest>(all, "wire.RunScheduleRequest");
-    one::<wire::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
-    one::<wire::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
-    one::<wire::NotificationQuery>(all, "wire.NotificationQuery");
-    one::<wire::RetryNotificationRequest>(all, "wire.RetryNotificationRequest");
-    one::<wire::DropNotificationRequest>(all, "wire.DropNotificationRequest");
-    one::<wire::TestNotificationRequest>(all, "wire.TestNotificationRequest");
+fn add_request_schemas(all: &mut BTreeMap<String, Value>) {
+    add_schema::<api::SubmitRequest>(all, "wire.SubmitRequest");
+    add_schema::<api::TaskQuery>(all, "wire.TaskQuery");
+    add_schema::<api::BulkRequest>(all, "wire.BulkRequest");
+    add_schema::<api::CancelTaskRequest>(all, "wire.ActRequest");
+    add_schema::<api::RetryRequest>(all, "wire.RetryRequest");
+    add_schema::<api::SetBudgetRequest>(all, "wire.SetBudgetRequest");
+    add_schema::<api::BudgetView>(all, "wire.BudgetView");
+    add_schema::<api::PauseRequest>(all, "wire.PauseRequest");
+    add_schema::<api::ResumeRequest>(all, "wire.ResumeRequest");
+    add_schema::<api::ForkRequest>(all, "wire.ForkRequest");
+    add_schema::<api::TellRequest>(all, "wire.TellRequest");
+    add_schema::<api::PolicyRequest>(all, "wire.PolicyRequest");
+    add_schema::<api::LeaseRequest>(all, "wire.LeaseRequest");
+    add_schema::<api::HeartbeatRequest>(all, "wire.HeartbeatRequest");
+    add_schema::<api::ReleaseRequest>(all, "wire.ReleaseRequest");
+    add_schema::<api::AppendRequest>(all, "wire.AppendRequest");
+    add_schema::<api::AppendManyRequest>(all, "wire.AppendManyRequest");
+    add_schema::<api::EventsQuery>(all, "wire.EventsQuery");
+    add_schema::<api::MemoryQuery>(all, "wire.MemoryQuery");
+    add_schema::<api::FollowQuery>(all, "wire.FollowQuery");
+    add_schema::<api::FeedQuery>(all, "wire.FeedQuery");
+    add_schema::<api::StreamsQuery>(all, "wire.StreamsQuery");
+    add_schema::<api::CostQuery>(all, "wire.CostQuery");
+    add_schema::<api::MetricsQuery>(all, "wire.MetricsQuery");
+    add_schema::<api::BlobCheckQuery>(all, "wire.BlobCheckQuery");
+    add_schema::<api::ImportRequest>(all, "wire.ImportRequest");
+    add_schema::<api::GcRequest>(all, "wire.GcRequest");
+    add_schema::<api::CreateTokenRequest>(all, "wire.CreateTokenRequest");
+    add_schema::<api::SetQueueRequest>(all, "wire.SetQueueRequest");
+    add_schema::<api::DrainWorkerRequest>(all, "wire.DrainWorkerRequest");
+    add_schema::<api::InboxActRequest>(all, "wire.InboxActRequest");
+    add_schema::<api::SetLimitRequest>(all, "wire.SetLimitRequest");
+    add_schema::<api::RemoveLimitRequest>(all, "wire.RemoveLimitRequest");
+    add_schema::<api::RunMemoryRequest>(all, "wire.RunMemoryRequest");
+    add_schema::<api::DeleteMemoryRequest>(all, "wire.DeleteMemoryRequest");
+    add_schema::<api::PermitRequest>(all, "wire.PermitRequest");
+    add_schema::<api::SetScheduleRequest>(all, "wire.SetScheduleRequest");
+    add_schema::<api::ScheduleActRequest>(all, "wire.ScheduleActRequest");
+    add_schema::<api::RunScheduleRequest>(all, "wire.RunScheduleRequest");
+    add_schema::<api::RevokeTokenRequest>(all, "wire.RevokeTokenRequest");
+    add_schema::<api::MissingBlobsRequest>(all, "wire.MissingBlobsRequest");
+    add_schema::<api::NotificationQuery>(all, "wire.NotificationQuery");
+    add_schema::<api::RetryNotificationRequest>(all, "wire.RetryNotificationRequest");
+    add_schema::<api::DropNotificationRequest>(all, "wire.DropNotificationRequest");
+    add_schema::<api::TestNotificationRequest>(all, "wire.TestNotificationRequest");
 }
 
-fn answers(all: &mut BTreeMap<String, Value>) {
-    one::<wire::SubmitResponse>(all, "wire.SubmitResponse");
-    one::<wire::TaskPage>(all, "wire.TaskPage");
-    one::<wire::BulkResponse>(all, "wire.BulkResponse");
-    one::<wire::BatchView>(all, "wire.BatchView");
-    one::<wire::BatchList>(all, "wire.BatchList");
-    one::<wire::CreatedToken>(all, "wire.CreatedToken");
-    one::<wire::TokenList>(all, "wire.TokenList");
-    one::<wire::TokenView>(all, "wire.TokenView");
-    one::<wire::QueueList>(all, "wire.QueueList");
-    one::<wire::QueueLoad>(all, "wire.QueueLoad");
-    one::<wire::QueueView>(all, "wire.QueueView");
-    one::<wire::InboxList>(all, "wire.InboxList");
-    one::<wire::WhyView>(all, "wire.WhyView");
-    one::<wire::LimitList>(all, "wire.LimitList");
-    one::<wire::NotificationList>(all, "wire.NotificationList");
-    one::<wire::NotificationView>(all, "wire.NotificationView");
-    one::<wire::NotificationBody>(all, "wire.NotificationBody");
-    one::<wire::RunMemoryResponse>(all, "wire.RunMemoryResponse");
-    one::<wire::MemoryList>(all, "wire.MemoryList");
-    one::<wire::PermitResponse>(all, "wire.PermitResponse");
-    one::<wire::ScheduleList>(all, "wire.ScheduleList");
-    one::<wire::ScheduleView>(all, "wire.ScheduleView");
-    one::<wire::TaskView>(all, "wire.TaskView");
-    one::<wire::RunView>(all, "wire.RunView");
-    one::<wire::ResumeResponse>(all, "wire.ResumeResponse");
-    one::<wire::ForkResponse>(all, "wire.ForkResponse");
-    one::<wire::LineageView>(all, "wire.LineageView");
-    one::<wire::TellResponse>(all, "wire.TellResponse");
-    one::<wire::LeaseResponse>(all, "wire.LeaseResponse");
-    one::<wire::HeartbeatResponse>(all, "wire.HeartbeatResponse");
-    one::<wire::ReleaseResponse>(all, "wire.ReleaseResponse");
-    one::<wire::AppendResponse>(all, "wire.AppendResponse");
-    one::<wire::AppendManyResponse>(all, "wire.AppendManyResponse");
-    one::<wire::EventPage>(all, "wire.EventPage");
-    one::<wire::StreamPage>(all, "wire.StreamPage");
-    one::<wire::CostPage>(all, "wire.CostPage");
-    one::<wire::MetricsPage>(all, "wire.MetricsPage");
-    one::<crate::report::CostReport>(all, "report.CostReport");
-    one::<crate::report::CostExport>(all, "report.CostExport");
-    one::<crate::report::MetricsReport>(all, "report.MetricsReport");
-    one::<crate::eval::EvalReport>(all, "eval.EvalReport");
-    one::<crate::eval::EvalComparison>(all, "eval.EvalComparison");
-    one::<wire::BlobCheck>(all, "wire.BlobCheck");
-    one::<wire::ImportResponse>(all, "wire.ImportResponse");
-    one::<wire::GcResponse>(all, "wire.GcResponse");
-    one::<wire::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");
-    one::<wire::Resolved>(all, "wire.Resolved");
-    one::<wire::Status>(all, "wire.Status");
-    one::<wire::Health>(all, "wire.Health");
-    one::<wire::Problem>(all, "wire.Problem");
+fn add_response_schemas(all: &mut BTreeMap<String, Value>) {
+    add_schema::<api::SubmitResponse>(all, "wire.SubmitResponse");
+    add_schema::<api::TaskPage>(all, "wire.TaskPage");
+    add_schema::<api::BulkResponse>(all, "wire.BulkResponse");
+    add_schema::<api::BatchView>(all, "wire.BatchView");
+    add_schema::<api::BatchList>(all, "wire.BatchList");
+    add_schema::<api::CreatedToken>(all, "wire.CreatedToken");
+    add_schema::<api::TokenList>(all, "wire.TokenList");
+    add_schema::<api::TokenView>(all, "wire.TokenView");
+    add_schema::<api::QueueList>(all, "wire.QueueList");
+    add_schema::<api::QueueLoad>(all, "wire.QueueLoad");
+    add_schema::<api::QueueView>(all, "wire.QueueView");
+    add_schema::<api::InboxList>(all, "wire.InboxList");
+    add_schema::<api::WhyView>(all, "wire.WhyView");
+    add_schema::<api::LimitList>(all, "wire.LimitList");
+    add_schema::<api::NotificationList>(all, "wire.NotificationList");
+    add_schema::<api::NotificationView>(all, "wire.NotificationView");
+    add_schema::<api::NotificationBody>(all, "wire.NotificationBody");
+    add_schema::<api::RunMemoryResponse>(all, "wire.RunMemoryResponse");
+    add_schema::<api::MemoryList>(all, "wire.MemoryList");
+    add_schema::<api::PermitResponse>(all, "wire.PermitResponse");
+    add_schema::<api::ScheduleList>(all, "wire.ScheduleList");
+    add_schema::<api::ScheduleView>(all, "wire.ScheduleView");
+    add_schema::<api::TaskView>(all, "wire.TaskView");
+    add_schema::<api::RunView>(all, "wire.RunView");
+    add_schema::<api::ResumeResponse>(all, "wire.ResumeResponse");
+    add_schema::<api::ForkResponse>(all, "wire.ForkResponse");
+    add_schema::<api::LineageView>(all, "wire.LineageView");
+    add_schema::<api::TellResponse>(all, "wire.TellResponse");
+    add_schema::<api::LeaseResponse>(all, "wire.LeaseResponse");
+    add_schema::<api::HeartbeatResponse>(all, "wire.HeartbeatResponse");
+    add_schema::<api::ReleaseResponse>(all, "wire.ReleaseResponse");
+    add_schema::<api::AppendResponse>(all, "wire.AppendResponse");
+    add_schema::<api::AppendManyResponse>(all, "wire.AppendManyResponse");
+    add_schema::<api::EventPage>(all, "wire.EventPage");
+    add_schema::<api::StreamPage>(all, "wire.StreamPage");
+    add_schema::<api::CostPage>(all, "wire.CostPage");
+    add_schema::<api::MetricsPage>(all, "wire.MetricsPage");
+    add_schema::<crate::report::CostReport>(all, "report.CostReport");
+    add_schema::<crate::report::CostExportLine>(all, "report.CostExport");
+    add_schema::<crate::report::MetricsReport>(all, "report.MetricsReport");
+    add_schema::<crate::eval::EvalReport>(all, "eval.EvalReport");
+    add_schema::<crate::eval::EvalComparison>(all, "eval.EvalComparison");
+    add_schema::<api::BlobCheckResponse>(all, "wire.BlobCheck");
+    add_schema::<api::ImportResponse>(all, "wire.ImportResponse");
+    add_schema::<api::GcResponse>(all, "wire.GcResponse");
+    add_schema::<api::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");
+    add_schema::<api::ResolveResponse>(all, "wire.Resolved");
+    add_schema::<api::CoordinatorStatus>(all, "wire.Status");
+    add_schema::<api::HealthResponse>(all, "wire.Health");
+    add_schema::<api::ProblemDetails>(all, "wire.Problem");
 }
 
-fn one<T: JsonSchema>(all: &mut BTreeMap<String, Value>, name: &str) {
-    all.insert(name.to_owned(), generator().into_root_schema_for::<T>().to_value());
+fn add_schema<T: JsonSchema>(all: &mut BTreeMap<String, Value>, name: &str) {
+    all.insert(name.to_owned(), schema_generator().into_root_schema_for::<T>().to_value());
 }
 
-type Family = fn(&mut SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)>;
+type EventSchemasFn = fn(&mut SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)>;
 
 /// Each event's schema stands alone: its definitions are those it refers to, directly or not.
-fn family(family: &str, schemas: Family) -> BTreeMap<String, Value> {
-    let mut generator = generator();
+fn event_schemas(family: &str, schemas: EventSchemasFn) -> BTreeMap<String, Value> {
+    let mut generator = schema_generator();
     let events = schemas(&mut generator);
     let definitions = generator.take_definitions(true);
     let mut all = BTreeMap::new();
     for (kind, version, schema) in events {
         let mut needed = BTreeMap::new();
-        collect(schema.as_value(), &definitions, &mut needed);
+        collect_definitions(schema.as_value(), &definitions, &mut needed);
         let mut document = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": kind,
@@ -168,7 +167,7 @@ fn family(family: &str, schemas: Family) -> BTreeMap<String, Value> {
     all
 }
 
-fn collect(
+fn collect_definitions(
     schema: &Value,
     definitions: &serde_json::Map<String, Value>,
     needed: &mut BTreeMap<String, Value>,
@@ -179,22 +178,22 @@ fn collect(
             if let Some((name, definition)) = named.and_then(|name| definitions.get_key_value(name))
                 && needed.insert(name.clone(), definition.clone()).is_none()
             {
-                collect(definition, definitions, needed);
+                collect_definitions(definition, definitions, needed);
             }
             for field in fields.values() {
-                collect(field, definitions, needed);
+                collect_definitions(field, definitions, needed);
             }
         }
         Value::Array(items) => {
             for item in items {
-                collect(item, definitions, needed);
+                collect_definitions(item, definitions, needed);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn generator() -> SchemaGenerator {
+fn schema_generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().into_generator()
 }
 
@@ -206,7 +205,7 @@ mod tests {
 
     /// `UPDATE_SCHEMAS=1 cargo test -p docket-schema schemas` writes them anew.
     #[test]
-    fn the_checked_in_schemas_are_those_of_the_types() {
+    fn checked_in_schemas_match_the_types() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
         let update = std::env::var_os("UPDATE_SCHEMAS").is_some();
         if update {
@@ -214,7 +213,7 @@ mod tests {
         }
         let mut stale = Vec::new();
         let mut files = BTreeSet::new();
-        for (name, schema) in all() {
+        for (name, schema) in all_schemas() {
             let file = format!("{name}.json");
             let mut text = serde_json::to_string_pretty(&schema).expect("json");
             text.push('\n');
@@ -244,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn no_schema_refers_to_what_it_does_not_hold() {
-        for (name, schema) in all() {
+    fn schemas_contain_every_definition_they_reference() {
+        for (name, schema) in all_schemas() {
             let text = schema.to_string();
             for reference in text.split("\"#/$defs/").skip(1) {
                 let definition = reference.split('"').next().expect("a closing quote");

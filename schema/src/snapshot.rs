@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
-    content::{BlobRef, WorkPath},
+    content::{BlobRef, WorkspacePath},
     ids::{BlobHash, TreeHash},
 };
 
@@ -87,7 +87,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathChange {
     /// Where.
-    pub path: WorkPath,
+    pub path: WorkspacePath,
     /// What, now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Entry>,
@@ -95,17 +95,17 @@ pub struct PathChange {
 
 /// A path that a snapshot does not hold, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LeftOut {
+pub struct OmittedPath {
     /// Where.
-    pub path: WorkPath,
+    pub path: WorkspacePath,
     /// Why.
-    pub why: LeftOutWhy,
+    pub why: OmissionReason,
 }
 
 /// Why a snapshot does not hold a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum LeftOutWhy {
+pub enum OmissionReason {
     /// The base commit's ignore rules name it.
     Ignored,
     /// Larger than the cap for one file or for all of a snapshot, or its path is too long or too deep.
@@ -118,7 +118,7 @@ pub enum LeftOutWhy {
 
 /// The state a task starts from, as blobs that suffice to make it anywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Base {
+pub struct WorkspaceBase {
     /// The tree's [`Manifest`], encoded.
     pub manifest: BlobRef,
     /// Hash of the tree.
@@ -165,7 +165,7 @@ fn sorted_submodules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Submodule
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Submodule {
     /// Its folder.
-    pub path: WorkPath,
+    pub path: WorkspacePath,
     /// The commit of it that belongs there, in hexadecimal.
     pub commit: String,
     /// Git's index of that commit; its objects are in the base's pack. `None` where the submitting machine did not have
@@ -178,7 +178,7 @@ pub struct Submodule {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Manifest {
     /// All entries in byte order of their paths.
-    pub entries: BTreeMap<WorkPath, Entry>,
+    pub entries: BTreeMap<WorkspacePath, Entry>,
 }
 
 /// A manifest blob that does not decode.
@@ -229,7 +229,7 @@ impl Manifest {
             let hash = BlobHash(head[13..45].try_into().expect("thirty-two bytes"));
             let length = u32::from_le_bytes(head[45..49].try_into().expect("four bytes")) as usize;
             let (path, tail) = tail.split_at_checked(length).ok_or(fail(at, "cut path"))?;
-            let path = WorkPath::new(path).ok_or(fail(at, "a path that leaves the workspace"))?;
+            let path = WorkspacePath::new(path).ok_or(fail(at, "a path that leaves the workspace"))?;
             if !kind.is_git_mode(mode) {
                 return Err(fail(at, "a mode that no commit has"));
             }
@@ -243,7 +243,7 @@ impl Manifest {
     }
 
     /// Applies `changes` in order.
-    pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a PathChange>) {
+    pub fn apply_changes<'a>(&mut self, changes: impl IntoIterator<Item = &'a PathChange>) {
         for change in changes {
             match change.entry {
                 Some(entry) => self.entries.insert(change.path.clone(), entry),
@@ -254,11 +254,11 @@ impl Manifest {
 
     /// The tree hash of these entries.
     pub fn tree_hash(&self) -> TreeHash {
-        let mut tree = Tree::default();
+        let mut tree = MerkleTree::default();
         for (path, entry) in &self.entries {
-            tree.set(path, Some(*entry));
+            tree.set_entry(path, Some(*entry));
         }
-        tree.hash()
+        tree.root_hash()
     }
 }
 
@@ -271,62 +271,62 @@ const DIR_MODE_IMPLIED: u32 = 0o755;
 /// the name's length (u32), the name, the kind's tag, the mode (u32), and 32 bytes: the blob hash of
 /// a file or link, the folder's hash of a folder. Integers little-endian. The root's mode is left out.
 #[derive(Debug, Clone, Default)]
-pub struct Tree {
-    children: BTreeMap<Box<[u8]>, Node>,
+pub struct MerkleTree {
+    children: BTreeMap<Box<[u8]>, TreeNode>,
     hash: Option<TreeHash>,
 }
 
 #[derive(Debug, Clone)]
-enum Node {
+enum TreeNode {
     Leaf(Entry),
-    Dir { mode: u32, explicit: bool, tree: Tree },
+    Dir { mode: u32, explicit: bool, tree: MerkleTree },
 }
 
-impl Tree {
+impl MerkleTree {
     /// Sets or removes what stands at `path`. A file replaces a folder of that name and all in it;
     /// folders that hold nothing and have no entry of their own vanish.
-    pub fn set(&mut self, path: &WorkPath, entry: Option<Entry>) {
-        let parts: Vec<&[u8]> = path.parts().collect();
-        self.set_parts(&parts, entry);
+    pub fn set_entry(&mut self, path: &WorkspacePath, entry: Option<Entry>) {
+        let parts: Vec<&[u8]> = path.components().collect();
+        self.set_entry_at(&parts, entry);
     }
 
-    fn set_parts(&mut self, parts: &[&[u8]], entry: Option<Entry>) {
+    fn set_entry_at(&mut self, parts: &[&[u8]], entry: Option<Entry>) {
         self.hash = None;
         let [name, rest @ ..] = parts else { return };
         if rest.is_empty() {
-            return self.set_here(name, entry);
+            return self.set_child(name, entry);
         }
-        let slot = self.children.entry((*name).into()).or_insert_with(Node::implied_dir);
-        if let Node::Leaf(_) = slot {
+        let slot = self.children.entry((*name).into()).or_insert_with(TreeNode::implied_dir);
+        if let TreeNode::Leaf(_) = slot {
             if entry.is_none() {
                 return;
             }
-            *slot = Node::implied_dir();
+            *slot = TreeNode::implied_dir();
         }
-        if let Node::Dir { tree, explicit, .. } = slot {
-            tree.set_parts(rest, entry);
+        if let TreeNode::Dir { tree, explicit, .. } = slot {
+            tree.set_entry_at(rest, entry);
             if tree.children.is_empty() && !*explicit {
                 self.children.remove(*name);
             }
         }
     }
 
-    fn set_here(&mut self, name: &[u8], entry: Option<Entry>) {
+    fn set_child(&mut self, name: &[u8], entry: Option<Entry>) {
         match entry {
             Some(entry) if entry.kind == EntryKind::Dir => {
                 let tree = match self.children.remove(name) {
-                    Some(Node::Dir { tree, .. }) => tree,
-                    Some(Node::Leaf(_)) | None => Self::default(),
+                    Some(TreeNode::Dir { tree, .. }) => tree,
+                    Some(TreeNode::Leaf(_)) | None => Self::default(),
                 };
-                self.children.insert(name.into(), Node::Dir { mode: entry.mode, explicit: true, tree });
+                self.children.insert(name.into(), TreeNode::Dir { mode: entry.mode, explicit: true, tree });
             }
             Some(entry) => {
-                self.children.insert(name.into(), Node::Leaf(entry));
+                self.children.insert(name.into(), TreeNode::Leaf(entry));
             }
             None => match self.children.remove(name) {
                 // Only the folder's own entry is gone; what it holds has entries of its own.
-                Some(Node::Dir { tree, .. }) if !tree.children.is_empty() => {
-                    let node = Node::Dir { mode: DIR_MODE_IMPLIED, explicit: false, tree };
+                Some(TreeNode::Dir { tree, .. }) if !tree.children.is_empty() => {
+                    let node = TreeNode::Dir { mode: DIR_MODE_IMPLIED, explicit: false, tree };
                     self.children.insert(name.into(), node);
                 }
                 Some(_) | None => {}
@@ -335,30 +335,30 @@ impl Tree {
     }
 
     /// The hash of the tree; folders unchanged since the last call are not hashed again.
-    pub fn hash(&mut self) -> TreeHash {
+    pub fn root_hash(&mut self) -> TreeHash {
         if let Some(hash) = self.hash {
             return hash;
         }
         // Folders first, in frames without a hasher: a tree may be deeper than the stack takes otherwise.
         for node in self.children.values_mut() {
-            if let Node::Dir { tree, .. } = node {
-                tree.hash();
+            if let TreeNode::Dir { tree, .. } = node {
+                tree.root_hash();
             }
         }
-        let hash = self.hash_of_children();
+        let hash = self.hash_children();
         self.hash = Some(hash);
         hash
     }
 
     /// The hash, from those of the folders in it.
-    fn hash_of_children(&self) -> TreeHash {
+    fn hash_children(&self) -> TreeHash {
         let mut hasher = blake3::Hasher::new();
         for (name, node) in &self.children {
             hasher.update(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
             hasher.update(name);
             let (kind, mode, hash) = match node {
-                Node::Leaf(entry) => (entry.kind, entry.mode, entry.hash.0),
-                Node::Dir { mode, tree, .. } => {
+                TreeNode::Leaf(entry) => (entry.kind, entry.mode, entry.hash.0),
+                TreeNode::Dir { mode, tree, .. } => {
                     (EntryKind::Dir, *mode, tree.hash.map_or([0; 32], |hash| hash.0))
                 }
             };
@@ -370,9 +370,9 @@ impl Tree {
     }
 }
 
-impl Node {
+impl TreeNode {
     fn implied_dir() -> Self {
-        Self::Dir { mode: DIR_MODE_IMPLIED, explicit: false, tree: Tree::default() }
+        Self::Dir { mode: DIR_MODE_IMPLIED, explicit: false, tree: MerkleTree::default() }
     }
 }
 
@@ -388,9 +388,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_with_unsorted_submodules_cannot_be_read() {
+    fn unsorted_submodules_are_rejected() {
         let read = |paths: &[&str]| {
-            let blob = BlobRef::of(b"");
+            let blob = BlobRef::for_bytes(b"");
             let submodules: Vec<_> =
                 paths.iter().map(|path| serde_json::json!({ "path": path, "commit": "c" })).collect();
             serde_json::from_value::<GitBase>(serde_json::json!({
@@ -409,8 +409,8 @@ mod tests {
         Entry { kind: EntryKind::File, mode, size: content.len() as u64, hash: BlobHash::of(content) }
     }
 
-    fn path(text: &str) -> WorkPath {
-        WorkPath::new(text).expect("legal path")
+    fn path(text: &str) -> WorkspacePath {
+        WorkspacePath::new(text).expect("legal path")
     }
 
     fn manifest(entries: &[(&str, Entry)]) -> Manifest {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_a_manifest_is_an_error_at_every_cut() {
+    fn truncated_manifest_is_always_an_error() {
         let whole = manifest(&[("a/b", file(b"1", 0o644)), ("c", file(b"2", 0o644))]).encode();
         for cut in 0..whole.len() {
             let entry_ends = [MANIFEST_MAGIC.len(), MANIFEST_MAGIC.len() + 52];
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_holds_modes_of_a_commit_only() {
+    fn manifest_accepts_only_git_modes() {
         let of = |kind, mode| Entry { kind, mode, size: 0, hash: BlobHash([0; 32]) };
         for (kind, legal) in [
             (EntryKind::File, &[0o644, 0o755][..]),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_bits_beyond_permissions_is_not_read() {
+    fn entry_with_extra_mode_bits_is_rejected() {
         for mode in (0..=0o7777).chain([0o100_644, u32::MAX]) {
             let json = serde_json::to_string(&file(b"1", mode)).expect("serializes");
             let read = serde_json::from_str::<Entry>(&json);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_path()(parts in prop::collection::vec("[a-c]{1,2}", 1..4)) -> WorkPath {
+        fn any_path()(parts in prop::collection::vec("[a-c]{1,2}", 1..4)) -> WorkspacePath {
             path(&parts.join("/"))
         }
     }
@@ -477,29 +477,29 @@ mod tests {
         fn incremental_hash_equals_the_hash_from_scratch(
             changes in prop::collection::vec((any_path(), prop::option::of(0u8..4)), 0..40)
         ) {
-            let mut tree = Tree::default();
-            let mut flat: BTreeMap<WorkPath, Entry> = BTreeMap::new();
+            let mut tree = MerkleTree::default();
+            let mut flat: BTreeMap<WorkspacePath, Entry> = BTreeMap::new();
             for (at, content) in changes {
                 let entry = content.map(|byte| file(&[byte], 0o644));
                 // A file cannot stand under a file: drop what a real file system would have dropped.
                 if entry.is_some() {
-                    flat.retain(|p, _| !under(p, &at) && !under(&at, p));
-                } else if flat.keys().any(|p| under(p, &at)) {
+                    flat.retain(|p, _| !is_under(p, &at) && !is_under(&at, p));
+                } else if flat.keys().any(|p| is_under(p, &at)) {
                     continue;
                 }
                 match entry {
                     Some(entry) => flat.insert(at.clone(), entry),
                     None => flat.remove(&at),
                 };
-                tree.set(&at, entry);
+                tree.set_entry(&at, entry);
                 let manifest = Manifest { entries: flat.clone() };
-                prop_assert_eq!(tree.hash(), manifest.tree_hash());
+                prop_assert_eq!(tree.root_hash(), manifest.tree_hash());
                 prop_assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
             }
         }
     }
 
-    fn under(inner: &WorkPath, outer: &WorkPath) -> bool {
+    fn is_under(inner: &WorkspacePath, outer: &WorkspacePath) -> bool {
         inner.as_bytes().strip_prefix(outer.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'))
     }
 }

@@ -1,48 +1,50 @@
 //! The events of the system's streams: what happens to an installation and belongs to no task.
 
-mod archive;
-mod audit;
-mod budgets;
-mod event;
+mod archive_events;
+mod audit_events;
+mod budget_events;
 mod limit_events;
-mod limits;
-mod memory;
+mod limits_fold;
 mod memory_events;
-mod notices;
-mod notifications;
+mod memory_fold;
+mod notification_events;
+mod notifications_fold;
 mod schedule_events;
-mod schedules;
+mod schedules_fold;
+mod system_event;
 mod token_events;
-mod tokens;
-mod topic;
+mod tokens_fold;
+mod topic_fold;
 
-pub use archive::{ArchivedTask, RunOf, StreamArchived, StreamsArchived, StreamsRestored};
-pub use audit::{AdminAct, AdminActed, CallsRefused};
-pub use budgets::{Budget, BudgetSet, BudgetSpent, CallCost, Spending};
-pub use event::{RunImported, StreamImported, SystemEvent};
-pub use limit_events::{LIMITS_MAX, LimitRemoved, LimitSet, PermitCost, ProviderLimits, Rate, is_provider};
-pub use limits::Limits;
-pub use memory::{Memories, Remembered};
+pub use archive_events::{ArchivedTask, StreamArchived, StreamsArchived, StreamsRestored, TaskRunRef};
+pub use audit_events::{AdminAct, AdminActed, CallsRefused};
+pub use budget_events::{BatchSpending, Budget, BudgetSet, BudgetSpent, MaxCallCost};
+pub use limit_events::{
+    LIMITS_MAX, LimitRemoved, LimitSet, PermitCost, ProviderLimits, RateLimit, is_provider_name,
+};
+pub use limits_fold::LimitsFold;
 pub use memory_events::{
-    MEMORY_BEGIN_CHARS, MEMORY_KEY_CHARS_MAX, MEMORY_KEYS_MAX, MEMORY_REPOSITORY_BYTES_MAX,
+    MEMORY_KEY_CHARS_MAX, MEMORY_KEYS_MAX, MEMORY_PREVIEW_CHARS, MEMORY_REPOSITORY_BYTES_MAX,
     MEMORY_VALUE_BYTES_MAX, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, is_memory_key,
-    memory_begin,
+    memory_preview,
 };
-pub use notices::{
-    BlockKind, EndCounts, FAILED_CHARS_MAX, NOTICE_TEXT_CHARS_MAX, Notice, NoticeBatch, NoticeSource,
-    NoticeTask, NotificationDeadLettered, NotificationDelivered, NotificationDropped, NotificationFailed,
-    NotificationKind, NotificationRaised, NotificationRetried, NotificationsFollowed, TARGET_BYTES_MAX,
-    failed_words, is_target,
+pub use memory_fold::{MemoryFold, MemoryRecord};
+pub use notification_events::{
+    BlockKind, DELIVERY_ERROR_CHARS_MAX, NOTIFICATION_TEXT_CHARS_MAX, NotificationBatch, NotificationContent,
+    NotificationDeadLettered, NotificationDelivered, NotificationDropped, NotificationFailed,
+    NotificationKind, NotificationRaised, NotificationRetried, NotificationSource, NotificationTask,
+    NotificationsFollowed, TARGET_NAME_BYTES_MAX, TaskEndCounts, is_target_name, truncate_delivery_error,
 };
-pub use notifications::{
-    DEAD_KEPT_MAX, DUE_KEPT_MAX, DeliveryCounts, DeliveryRecord, NotificationRecord, Notifications,
-    SETTLED_KEPT_MAX, Telling,
+pub use notifications_fold::{
+    DEAD_KEPT_MAX, DUE_KEPT_MAX, DeliveryCounts, DeliveryRecord, DeliveryStatus, NotificationRecord,
+    NotificationsFold, SETTLED_KEPT_MAX,
 };
 pub use schedule_events::{
-    Fired, Missed, Overlap, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, Schedule, ScheduleFired, ScheduleName,
-    SchedulePaused, ScheduleRemoved, ScheduleSet, SkippedWhy,
+    FiringResult, MissedFiringPolicy, OverlapPolicy, SCHEDULE_NAME_BYTES_MAX, SCHEDULES_MAX, ScheduleFired,
+    ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SkipReason, TaskSchedule,
 };
-pub use schedules::{ScheduleRecord, Schedules};
-pub use token_events::{Role, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRevoked};
-pub use tokens::{TokenRecord, Tokens};
-pub use topic::{TopicError, TopicFold, decode_topic_event};
+pub use schedules_fold::{ScheduleRecord, SchedulesFold};
+pub use system_event::{RunImported, StreamImported, SystemEvent};
+pub use token_events::{TOKEN_NAME_BYTES_MAX, TOKENS_MAX, TokenCreated, TokenName, TokenRevoked, TokenRole};
+pub use tokens_fold::{TokenRecord, TokensFold};
+pub use topic_fold::{TopicError, TopicFold, decode_topic_event};

@@ -5,7 +5,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::{DecodeError, Envelope, Head, Payload, TypedEvent as _, follow, typed_events},
+    event::{DecodeError, Envelope, Head, Payload, TypedEvent as _, typed_events, verify_and_advance},
     ids::{Epoch, EventHash, Position, QueueName, Seq, StreamId, Timestamp, Turn},
 };
 
@@ -100,7 +100,7 @@ fn noted() -> Envelope {
 }
 
 #[test]
-fn an_old_version_is_read_as_the_new_one_and_its_bytes_and_hash_stay() {
+fn old_version_is_read_as_the_new_one_and_keeps_bytes_and_hash() {
     let moved = |notes: &[&str]| {
         let notes = notes.iter().map(ToString::to_string).collect();
         ShelfEvent::from(ShelfMoved { from: None, to: 7, notes, marks: Marks::default() })
@@ -117,15 +117,15 @@ fn an_old_version_is_read_as_the_new_one_and_its_bytes_and_hash_stay() {
         event.seq = head.seq.next();
         (event.kind, event.version, event.prev_hash) = ("ShelfMoved".to_owned(), version, head.hash);
         event.payload = Payload::parse(stored.to_owned()).expect("json");
-        event.hash = event.computed_hash();
-        head = follow(head, &event).expect("follows");
+        event.hash = event.compute_hash();
+        head = verify_and_advance(head, &event).expect("follows");
         let carried = serde_json::to_string(&event).expect("json");
         let event: Envelope = serde_json::from_str(&carried).expect("json");
         assert_eq!(
             ShelfEvent::decode(&event.kind, event.version, event.payload.as_str()).expect("reads"),
             read
         );
-        assert_eq!((event.payload.as_str(), event.computed_hash()), (stored, event.hash));
+        assert_eq!((event.payload.as_str(), event.compute_hash()), (stored, event.hash));
     }
     let now = moved(&["x"]).encode(Turn(1));
     assert_eq!(
@@ -144,7 +144,7 @@ fn an_old_version_is_read_as_the_new_one_and_its_bytes_and_hash_stay() {
 }
 
 #[test]
-fn what_only_a_newer_build_knows_is_named_with_the_remedy() {
+fn event_of_a_newer_build_is_reported_with_a_remedy() {
     let unknown = |kind, version| ShelfEvent::decode(kind, version, "{}").expect_err("unknown").to_string();
     let text = unknown("ShelfMoved", 4);
     assert!(text.contains("`ShelfMoved` version 4") && text.contains("newer"), "{text}");

@@ -8,30 +8,30 @@ use serde_json::{Map, Value};
 ///
 /// # Errors
 /// The first place that does not hold, or a keyword that is not known.
-pub fn check(schema: &Value, value: &Value) -> Result<()> {
+pub fn validate(schema: &Value, value: &Value) -> Result<()> {
     let definitions = schema["$defs"].as_object().cloned().unwrap_or_default();
-    Checker { definitions }.at("", schema, value)
+    SchemaValidator { definitions }.check_value("", schema, value)
 }
 
-struct Checker {
+struct SchemaValidator {
     definitions: Map<String, Value>,
 }
 
-impl Checker {
-    fn at(&self, path: &str, schema: &Value, value: &Value) -> Result<()> {
+impl SchemaValidator {
+    fn check_value(&self, path: &str, schema: &Value, value: &Value) -> Result<()> {
         let keywords = match schema {
             Value::Bool(true) => return Ok(()),
             Value::Object(keywords) => keywords,
             other => bail!("{path}: {other} is no schema that is known here"),
         };
         for (keyword, says) in keywords {
-            self.keyword(path, (keyword, says), (keywords, value))
+            self.check_keyword(path, (keyword, says), (keywords, value))
                 .with_context(|| format!("{path}: {keyword}"))?;
         }
         Ok(())
     }
 
-    fn keyword(
+    fn check_keyword(
         &self,
         path: &str,
         (keyword, says): (&str, &Value),
@@ -42,19 +42,19 @@ impl Checker {
             "$ref" => {
                 let name =
                     says.as_str().and_then(|text| text.strip_prefix("#/$defs/")).context("a reference")?;
-                self.at(path, self.definitions.get(name).with_context(|| name.to_owned())?, value)?;
+                self.check_value(path, self.definitions.get(name).with_context(|| name.to_owned())?, value)?;
             }
             "type" => {
                 let types: Vec<&str> = match says {
                     Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
                     one => one.as_str().into_iter().collect(),
                 };
-                ensure!(types.iter().any(|name| is_of(name, value)), "{value} is none of {types:?}");
+                ensure!(types.iter().any(|name| is_type(name, value)), "{value} is none of {types:?}");
             }
             "properties" => {
                 for (name, schema) in says.as_object().context("properties")? {
                     if let Some(value) = value.get(name) {
-                        self.at(&format!("{path}/{name}"), schema, value)?;
+                        self.check_value(&format!("{path}/{name}"), schema, value)?;
                     }
                 }
                 // docket's reports have no other: a name that the schema lacks is a mistake.
@@ -68,7 +68,7 @@ impl Checker {
                 let named = |name: &str| beside.get("properties").is_some_and(|all| all.get(name).is_some());
                 for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !named(name))
                 {
-                    self.at(&format!("{path}/{name}"), says, value)?;
+                    self.check_value(&format!("{path}/{name}"), says, value)?;
                 }
             }
             "required" => {
@@ -79,7 +79,7 @@ impl Checker {
             }
             "items" => {
                 for (nth, item) in value.as_array().into_iter().flatten().enumerate() {
-                    self.at(&format!("{path}/{nth}"), says, item)?;
+                    self.check_value(&format!("{path}/{nth}"), says, item)?;
                 }
             }
             "enum" => ensure!(says.as_array().context("values")?.contains(value), "{value}"),
@@ -88,10 +88,11 @@ impl Checker {
             "maximum" => ensure!(value.as_f64() <= says.as_f64(), "{value}"),
             "pattern" => {
                 let pattern = says.as_str().context("a pattern")?;
-                ensure!(value.as_str().is_none_or(|text| matches(pattern, text)), "{value}");
+                ensure!(value.as_str().is_none_or(|text| matches_pattern(pattern, text)), "{value}");
             }
             "anyOf" | "oneOf" => {
-                let held = says.as_array().context("schemas")?.iter().map(|one| self.at(path, one, value));
+                let held =
+                    says.as_array().context("schemas")?.iter().map(|one| self.check_value(path, one, value));
                 let held: Vec<Result<()>> = held.collect();
                 let count = held.iter().filter(|one| one.is_ok()).count();
                 ensure!(count == 1 || (keyword == "anyOf" && count > 1), "{value}: {held:?}");
@@ -102,11 +103,11 @@ impl Checker {
     }
 }
 
-fn matches(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     regex::Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
-fn is_of(name: &str, value: &Value) -> bool {
+fn is_type(name: &str, value: &Value) -> bool {
     match name {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -123,10 +124,10 @@ fn is_of(name: &str, value: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::check;
+    use super::validate;
 
     #[test]
-    fn what_does_not_hold_is_found() {
+    fn schema_violations_are_found() {
         let schema = json!({
             "$defs": { "side": { "type": "string", "enum": ["a", "b"] } },
             "type": "object",
@@ -138,7 +139,8 @@ mod tests {
                 "word": { "type": "string", "pattern": "^x+$" },
             },
         });
-        check(&schema, &json!({ "side": "a", "count": 3, "all": ["b", null], "word": "xx" })).expect("holds");
+        validate(&schema, &json!({ "side": "a", "count": 3, "all": ["b", null], "word": "xx" }))
+            .expect("holds");
         for wrong in [
             json!({}),
             json!({ "side": "c" }),
@@ -149,9 +151,9 @@ mod tests {
             json!({ "side": "a", "more": 1 }),
             json!([]),
         ] {
-            check(&schema, &wrong).expect_err(&wrong.to_string());
+            validate(&schema, &wrong).expect_err(&wrong.to_string());
         }
         let unknown = json!({ "prefixItems": [] });
-        check(&unknown, &json!([])).expect_err("a keyword that nobody looks at");
+        validate(&unknown, &json!([])).expect_err("a keyword that nobody looks at");
     }
 }

@@ -17,16 +17,16 @@ use nix::{
 };
 
 /// How long a server may take to start or to stop.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause between looks at a server that starts.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Most of its log that is shown, in bytes.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
 /// Users that a cluster may run as where the tests run as root.
-const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
+const UNPRIVILEGED_USERS: [&str; 2] = ["postgres", "nobody"];
 
 /// What a private server is to be like.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ pub struct ClusterOptions {
     /// A commit waits for the disk: for measuring. Without, what a killed server wrote outlives it in the system's cache.
     pub durable: bool,
     /// Where its files lie; none = `/tmp`.
-    pub under: Option<PathBuf>,
+    pub parent_folder: Option<PathBuf>,
     /// More for `initdb`.
     pub initdb: &'static [&'static str],
     /// More settings, as `name=value`.
@@ -44,12 +44,12 @@ pub struct ClusterOptions {
 }
 
 /// A server.
-pub struct Cluster {
+pub struct PostgresCluster {
     url: String,
-    own: Option<Own>,
+    private: Option<PrivateServer>,
 }
 
-struct Own {
+struct PrivateServer {
     programs: PathBuf,
     folder: tempfile::TempDir,
     user: Option<User>,
@@ -58,14 +58,14 @@ struct Own {
     server: Option<Child>,
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// The server to test on, or `None` where this machine has none (said on stderr). A private one
     /// does not wait for the disk: what a killed server wrote outlives it in the system's cache.
     ///
     /// # Panics
     /// `CI` is set and there is none; or there is one and it does not start.
     pub fn start() -> Option<Self> {
-        Self::begin(ClusterOptions::default())
+        Self::start_or_skip(ClusterOptions::default())
     }
 
     /// As [`Cluster::start`], but a commit waits for the disk: for measuring.
@@ -73,32 +73,32 @@ impl Cluster {
     /// # Panics
     /// As [`Cluster::start`].
     pub fn start_durable() -> Option<Self> {
-        Self::begin(ClusterOptions { durable: true, ..ClusterOptions::default() })
+        Self::start_or_skip(ClusterOptions { durable: true, ..ClusterOptions::default() })
     }
 
     /// One of the test's own, whatever `DATABASE_URL` says: to be stopped, crashed and starved.
     ///
     /// # Panics
     /// As [`Cluster::start`].
-    pub fn start_own(options: ClusterOptions) -> Option<Self> {
-        match programs() {
+    pub fn start_private(options: ClusterOptions) -> Option<Self> {
+        match find_programs() {
             Some(programs) => {
-                Some(Self::private(programs, options).expect("a private PostgreSQL cluster starts"))
+                Some(Self::create_private(programs, options).expect("a private PostgreSQL cluster starts"))
             }
             None => {
                 let said = "no PostgreSQL here: set DATABASE_URL or install the server; its half of the suite did NOT run";
                 assert!(std::env::var_os("CI").is_none(), "{said}");
-                say(said);
+                print_notice(said);
                 None
             }
         }
     }
 
-    fn begin(options: ClusterOptions) -> Option<Self> {
+    fn start_or_skip(options: ClusterOptions) -> Option<Self> {
         if let Ok(url) = std::env::var("DATABASE_URL") {
-            return Some(Self { url, own: None });
+            return Some(Self { url, private: None });
         }
-        Self::start_own(options)
+        Self::start_private(options)
     }
 
     /// URL of its `postgres` database.
@@ -108,12 +108,12 @@ impl Cluster {
 
     /// Its port on loopback, where the cluster is private.
     pub fn port(&self) -> Option<u16> {
-        self.own.as_ref().map(|own| own.port)
+        self.private.as_ref().map(|own| own.port)
     }
 
     /// A folder with its unix socket, where the cluster is private.
     pub fn socket_folder(&self) -> Option<&Path> {
-        self.own.as_ref().map(|own| own.folder.path())
+        self.private.as_ref().map(|own| own.folder.path())
     }
 
     /// Stops the server at once, as a crash would, and starts it again. `false` where it is not ours.
@@ -121,7 +121,7 @@ impl Cluster {
     /// # Errors
     /// It does not start again.
     pub fn restart(&mut self) -> Result<bool> {
-        let Some(own) = &mut self.own else { return Ok(false) };
+        let Some(own) = &mut self.private else { return Ok(false) };
         own.stop(Signal::SIGQUIT);
         own.start()?;
         Ok(true)
@@ -129,14 +129,14 @@ impl Cluster {
 
     /// Stops the server: `SIGINT` in order, sessions ended; `SIGQUIT` at once. Nothing where it is not ours.
     pub fn stop(&mut self, how: Signal) {
-        if let Some(own) = &mut self.own {
+        if let Some(own) = &mut self.private {
             own.stop(how);
         }
     }
 
     /// Whether the server's first process runs.
     pub fn is_up(&mut self) -> bool {
-        match &mut self.own {
+        match &mut self.private {
             None => true,
             Some(own) => own.server.as_mut().is_some_and(|server| matches!(server.try_wait(), Ok(None))),
         }
@@ -146,32 +146,32 @@ impl Cluster {
     ///
     /// # Errors
     /// It does not start; what it says is in the error.
-    pub fn start_again(&mut self) -> Result<()> {
-        let Some(own) = &mut self.own else { return Ok(()) };
+    pub fn start_stopped(&mut self) -> Result<()> {
+        let Some(own) = &mut self.private else { return Ok(()) };
         // Where it has ended by itself this only takes its leave of it.
         own.stop(Signal::SIGQUIT);
         own.start()
     }
 
     /// The end of what the server has said, where it is ours.
-    pub fn log(&self) -> String {
-        self.own.as_ref().map(Own::log).unwrap_or_default()
+    pub fn log_tail(&self) -> String {
+        self.private.as_ref().map(PrivateServer::log_tail).unwrap_or_default()
     }
 
-    fn private(programs: PathBuf, options: ClusterOptions) -> Result<Self> {
-        let under = options.under.clone().unwrap_or_else(|| "/tmp".into());
+    fn create_private(programs: PathBuf, options: ClusterOptions) -> Result<Self> {
+        let under = options.parent_folder.clone().unwrap_or_else(|| "/tmp".into());
         let folder = tempfile::Builder::new().prefix("docket-pg-").tempdir_in(under)?;
-        let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
+        let user = if Uid::effective().is_root() { Some(find_unprivileged_user()?) } else { None };
         if let Some(user) = &user {
             chown(folder.path(), Some(user.uid), Some(user.gid))?;
         }
         let port = free_port()?;
         let more = options.initdb;
-        let mut own = Own { programs, folder, user, port, options, server: None };
+        let mut own = PrivateServer { programs, folder, user, port, options, server: None };
         let done = own
             .command("initdb")
             .args(["--no-sync", "--auth=trust", "--username=docket", "--encoding=UTF8", "--locale=C", "-D"])
-            .arg(own.data())
+            .arg(own.data_folder())
             .args(more)
             .output()
             .context("initdb")?;
@@ -179,12 +179,12 @@ impl Cluster {
             bail!("initdb: {}", String::from_utf8_lossy(&done.stderr));
         }
         own.start()?;
-        Ok(Self { url: format!("postgres://docket@127.0.0.1:{port}/postgres"), own: Some(own) })
+        Ok(Self { url: format!("postgres://docket@127.0.0.1:{port}/postgres"), private: Some(own) })
     }
 }
 
-impl Own {
-    fn data(&self) -> PathBuf {
+impl PrivateServer {
+    fn data_folder(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
@@ -223,7 +223,7 @@ impl Own {
         let server = self
             .command_with("postgres", &self.options.environment)
             .arg("-D")
-            .arg(self.data())
+            .arg(self.data_folder())
             .args(["-p", &self.port.to_string(), "-k", &socket, "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "max_connections=200", "-c", "shared_buffers=64MB"])
             .args(["-c", if self.options.durable { "fsync=on" } else { "fsync=off" }])
@@ -239,15 +239,15 @@ impl Own {
                 Some(server) => server.try_wait()?.is_some(),
                 None => true,
             };
-            if ended || started.elapsed() > START_MAX {
-                bail!("the server does not start: {}", self.log());
+            if ended || started.elapsed() > START_TIMEOUT {
+                bail!("the server does not start: {}", self.log_tail());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    fn log(&self) -> String {
+    fn log_tail(&self) -> String {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         let from = log.ceil_char_boundary(log.len().saturating_sub(LOG_BYTES_MAX));
         log[from..].to_owned()
@@ -270,19 +270,19 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         self.stop(Signal::SIGQUIT);
     }
 }
 
 #[expect(clippy::print_stderr, reason = "a half of the suite that does not run must be seen")]
-pub(crate) fn say(what: &str) {
+pub(crate) fn print_notice(what: &str) {
     eprintln!("docket-tests: {what}");
 }
 
 /// Where the server's programs are: the newest of Debian's folders, or the path.
-fn programs() -> Option<PathBuf> {
+fn find_programs() -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -300,8 +300,8 @@ fn programs() -> Option<PathBuf> {
         .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
 }
 
-pub(crate) fn unprivileged() -> Result<User> {
-    UNPRIVILEGED
+pub(crate) fn find_unprivileged_user() -> Result<User> {
+    UNPRIVILEGED_USERS
         .iter()
         .find_map(|name| User::from_name(name).ok().flatten())
         .context("no unprivileged user to run PostgreSQL as")

@@ -12,19 +12,19 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::unistd::{Uid, User, chown};
 
-use crate::pg_cluster::{Cluster, free_port, say, unprivileged};
+use crate::pg_cluster::{PostgresCluster, find_unprivileged_user, free_port, print_notice};
 
 /// How long it may take to start.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause between looks at one that starts.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Where distributions put it: beside the PATH of a user.
-const PROGRAMS: [&str; 3] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
+const PGBOUNCER_PATHS: [&str; 3] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
 
 /// See the module.
-pub struct Pooler {
+pub struct PgBouncer {
     program: &'static str,
     folder: tempfile::TempDir,
     user: Option<User>,
@@ -32,27 +32,27 @@ pub struct Pooler {
     process: Option<Child>,
 }
 
-impl Pooler {
+impl PgBouncer {
     /// One before `cluster`, or `None` where this machine has none (said on stderr).
     ///
     /// # Panics
     /// `CI` is set and there is none; or there is one and it does not start.
-    pub fn start(cluster: &Cluster) -> Option<Self> {
-        let program = PROGRAMS.into_iter().find(|program| std::path::Path::new(program).is_file());
+    pub fn start(cluster: &PostgresCluster) -> Option<Self> {
+        let program = PGBOUNCER_PATHS.into_iter().find(|program| std::path::Path::new(program).is_file());
         let (Some(program), Some(server)) = (program, cluster.port()) else {
             let said = "no PgBouncer here, or no PostgreSQL server of the test's own: install pgbouncer, and unset \
                         DATABASE_URL; what goes through a pooler did NOT run";
             assert!(std::env::var_os("CI").is_none(), "{said}");
-            say(said);
+            print_notice(said);
             return None;
         };
-        Some(Self::begin(program, server).expect("a pooler starts"))
+        Some(Self::create(program, server).expect("a pooler starts"))
     }
 
-    fn begin(program: &'static str, server: u16) -> Result<Self> {
+    fn create(program: &'static str, server: u16) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-pooler-").tempdir_in("/tmp")?;
         // It refuses to run as root.
-        let user = if Uid::effective().is_root() { Some(unprivileged()?) } else { None };
+        let user = if Uid::effective().is_root() { Some(find_unprivileged_user()?) } else { None };
         if let Some(user) = &user {
             chown(folder.path(), Some(user.uid), Some(user.gid))?;
         }
@@ -64,11 +64,11 @@ impl Pooler {
         );
         std::fs::write(folder.path().join("pgbouncer.ini"), settings)?;
         let mut pooler = Self { program, folder, user, port, process: None };
-        pooler.run()?;
+        pooler.start_process()?;
         Ok(pooler)
     }
 
-    fn run(&mut self) -> Result<()> {
+    fn start_process(&mut self) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log"))?;
         #[expect(clippy::disallowed_methods, reason = "the pooler under test is a program")]
         let mut command = match &self.user {
@@ -91,22 +91,22 @@ impl Pooler {
                 Some(process) => process.try_wait()?.is_some(),
                 None => true,
             };
-            if ended || started.elapsed() > START_MAX {
+            if ended || started.elapsed() > START_TIMEOUT {
                 let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
                 bail!("the pooler does not start: {log}");
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     /// URL of the server's `postgres` database through it, as docket takes it.
     pub fn url(&self) -> String {
-        format!("{}?pooler=transaction", self.plain_url())
+        format!("{}?pooler=transaction", self.unmarked_url())
     }
 
     /// The same without saying that there is a pooler.
-    pub fn plain_url(&self) -> String {
+    pub fn unmarked_url(&self) -> String {
         format!("postgres://docket@127.0.0.1:{}/postgres", self.port)
     }
 
@@ -116,7 +116,7 @@ impl Pooler {
     /// It does not start again.
     pub fn restart(&mut self) -> Result<()> {
         self.kill();
-        self.run()
+        self.start_process()
     }
 
     fn kill(&mut self) {
@@ -128,7 +128,7 @@ impl Pooler {
     }
 }
 
-impl Drop for Pooler {
+impl Drop for PgBouncer {
     fn drop(&mut self) {
         self.kill();
     }

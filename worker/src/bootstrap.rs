@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use docket_sandbox::{Checked, HiddenEnv, Limits};
-use docket_schema::{ids::IncarnationId, policy::Policy, run::RunSettings, wire::Lease};
+use docket_sandbox::{CheckedHost, Limits, SecretEnv};
+use docket_schema::{api::Lease, ids::IncarnationId, policy::Policy, run::RunSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::McpServer;
@@ -61,7 +61,7 @@ pub struct WorkerSettings {
     pub mcp: BTreeMap<String, McpServer>,
     /// What these servers take of the worker's environment.
     #[serde(default)]
-    pub mcp_env: HiddenEnv,
+    pub mcp_env: SecretEnv,
 }
 
 /// Values that nobody prints. They reach a run process through its pipe, and stay there.
@@ -77,7 +77,7 @@ impl std::fmt::Debug for HiddenValues {
 
 /// See the module.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Bootstrap {
+pub struct RunBootstrap {
     /// The coordinator, as `http://host:port`.
     pub coordinator: String,
     /// The one CA to trust where that is https, as PEM; none = the system's.
@@ -103,7 +103,7 @@ pub struct Bootstrap {
     pub settings: WorkerSettings,
     /// The host's walls as the supervisor checked them; without, they are checked again.
     #[serde(default)]
-    pub walls: Option<Checked>,
+    pub walls: Option<CheckedHost>,
     /// Tests only: where to stop dead.
     #[serde(default)]
     pub failpoints: Vec<Failpoint>,
@@ -115,17 +115,17 @@ pub struct Failpoint {
     /// The event at which to die.
     pub seq: u64,
     /// On which side of the append that holds it.
-    pub when: FailWhen,
+    pub when: FailpointTiming,
     /// Only under this epoch, so that the successor lives.
     pub epoch: u64,
     /// Who dies.
-    pub whom: FailWhom,
+    pub whom: FailpointTarget,
 }
 
 /// When to die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FailWhen {
+pub enum FailpointTiming {
     /// Before the append that holds the event.
     Before,
     /// After that append was acknowledged.
@@ -135,7 +135,7 @@ pub enum FailWhen {
 /// Who dies at a failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FailWhom {
+pub enum FailpointTarget {
     /// The run process.
     Run,
     /// Its supervisor, and the run process with it.

@@ -12,6 +12,6 @@ pub fn new_incarnation() -> IncarnationId {
 }
 
 /// A random number for jitter.
-pub fn jitter() -> u64 {
+pub fn random_jitter() -> u64 {
     rand::random()
 }

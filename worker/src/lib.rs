@@ -8,8 +8,6 @@ mod calls;
 pub mod client;
 pub mod clock;
 pub mod engine;
-#[cfg(test)]
-mod hostile_tests;
 pub mod lint;
 pub mod mcp;
 pub mod model;
@@ -19,6 +17,8 @@ pub mod progress;
 pub mod project;
 pub mod replay;
 pub mod run;
+#[cfg(test)]
+mod sandbox_escape_tests;
 pub mod secret;
 pub(crate) mod shell;
 pub mod sse;

@@ -21,16 +21,16 @@ use std::{
 
 /// What a run process may take to begin: its base may come over a slow line, and commands that make its
 /// workspace ready run one after the other.
-pub const START_AT_MOST: Duration = Duration::from_secs(3600);
+pub const START_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// Granted beyond what a process says, for a machine under load: a limit of its own step fires first.
-const MARGIN: Duration = Duration::from_secs(30);
+const STEP_MARGIN: Duration = Duration::from_secs(30);
 
 /// How long a process may be stopped: long enough for a person who looks at it with a signal or two.
 const STOPPED_MAX: Duration = Duration::from_secs(10);
 
 /// How often a run process is looked at.
-pub(crate) const LOOK: Duration = Duration::from_secs(2);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Length of a note: two numbers of twenty digits, a blank, a line feed. Always the same, so that a note is
 /// written over the one before in one piece.
@@ -40,7 +40,7 @@ const NOTE_BYTES: usize = 42;
 #[derive(Debug, Default)]
 pub struct ProgressNote {
     file: Option<File>,
-    count: AtomicU64,
+    note_count: AtomicU64,
 }
 
 impl ProgressNote {
@@ -50,33 +50,33 @@ impl ProgressNote {
             let opened = OpenOptions::new().write(true).open(path);
             opened.inspect_err(|error| tracing::warn!(%error, "progress cannot be noted")).ok()
         });
-        Self { file, count: AtomicU64::new(0) }
+        Self { file, note_count: AtomicU64::new(0) }
     }
 
     /// What comes now takes so long at most.
-    pub fn at_most(&self, time: Duration) {
-        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+    pub fn set_step_limit(&self, time: Duration) {
+        let count = self.note_count.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(file) = &self.file
-            && let Err(error) = file.write_all_at(note(count, time).as_bytes(), 0)
+            && let Err(error) = file.write_all_at(format_note(count, time).as_bytes(), 0)
         {
             tracing::debug!(%error, "progress is not noted");
         }
     }
 }
 
-fn note(count: u64, time: Duration) -> String {
+fn format_note(count: u64, time: Duration) -> String {
     format!("{count:020} {:020}\n", u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Makes the note that a run process will write over.
-pub(crate) fn make(path: &Path) -> io::Result<()> {
-    std::fs::write(path, note(0, START_AT_MOST))
+pub(crate) fn create_note(path: &Path) -> io::Result<()> {
+    std::fs::write(path, format_note(0, START_TIME_MAX))
 }
 
 /// Whether a run process has noted anything: it notes nothing before its run is ready.
 pub(crate) fn is_past_start(path: &Path) -> bool {
     let noted = std::fs::read(path).unwrap_or_default();
-    !noted.is_empty() && noted != note(0, START_AT_MOST).as_bytes()
+    !noted.is_empty() && noted != format_note(0, START_TIME_MAX).as_bytes()
 }
 
 /// Why a run process is given up while it is there.
@@ -91,49 +91,58 @@ pub enum StallReason {
 /// The supervisor's side.
 #[derive(Debug)]
 pub(crate) struct RunWatch {
-    seen: Vec<u8>,
+    last_note: Vec<u8>,
     /// How long the note is as it is, counted in looks.
     unchanged: Duration,
     /// How long the process is stopped, counted in looks.
     stopped: Duration,
-    looked: Instant,
-    at_most: Duration,
+    last_check: Instant,
+    step_limit: Duration,
     /// Whatever a process says, it gets no more than this.
     cap: Duration,
     /// How long after the last look the next one is due.
-    every: Duration,
+    check_interval: Duration,
 }
 
 impl RunWatch {
     /// Begins to watch at `now`. A `cap` limits every step, for tests.
     pub(crate) fn new(cap: Option<Duration>, now: Instant) -> Self {
         let (unchanged, stopped) = (Duration::ZERO, Duration::ZERO);
-        let every = cap.map_or(LOOK, |cap| LOOK.min(cap / 4));
+        let every = cap.map_or(CHECK_INTERVAL, |cap| CHECK_INTERVAL.min(cap / 4));
         let cap = cap.unwrap_or(Duration::MAX);
-        Self { seen: Vec::new(), unchanged, stopped, looked: now, at_most: START_AT_MOST, cap, every }
+        Self {
+            last_note: Vec::new(),
+            unchanged,
+            stopped,
+            last_check: now,
+            step_limit: START_TIME_MAX,
+            cap,
+            check_interval: every,
+        }
     }
 
     /// How long to wait for the next look.
-    pub(crate) const fn next_look(&self) -> Duration {
-        self.every
+    pub(crate) const fn check_interval(&self) -> Duration {
+        self.check_interval
     }
 
     /// Takes in what the note says at `now`, and whether the process is stopped; answers why to give it up, if so.
-    pub(crate) fn look(&mut self, note: &[u8], is_stopped: bool, now: Instant) -> Option<StallReason> {
+    pub(crate) fn check_stall(&mut self, note: &[u8], is_stopped: bool, now: Instant) -> Option<StallReason> {
         // A look that is late by more was delayed with the whole machine, or with the supervisor.
-        let passed = now.saturating_duration_since(self.looked).min(self.every.saturating_mul(2));
-        self.looked = now;
+        let passed =
+            now.saturating_duration_since(self.last_check).min(self.check_interval.saturating_mul(2));
+        self.last_check = now;
         self.unchanged += passed;
         self.stopped = if is_stopped { self.stopped + passed } else { Duration::ZERO };
-        if note != self.seen
-            && let Some(at_most) = parse(note)
+        if note != self.last_note
+            && let Some(at_most) = parse_note(note)
         {
-            (self.seen, self.unchanged, self.at_most) = (note.to_vec(), Duration::ZERO, at_most);
+            (self.last_note, self.unchanged, self.step_limit) = (note.to_vec(), Duration::ZERO, at_most);
         }
         if self.stopped > STOPPED_MAX {
             return Some(StallReason::Stopped);
         }
-        let granted = self.at_most.saturating_add(MARGIN).min(self.cap);
+        let granted = self.step_limit.saturating_add(STEP_MARGIN).min(self.cap);
         (self.unchanged > granted).then_some(StallReason::NoProgress)
     }
 }
@@ -145,7 +154,7 @@ pub(crate) fn is_stopped(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-fn parse(note: &[u8]) -> Option<Duration> {
+fn parse_note(note: &[u8]) -> Option<Duration> {
     if note.len() != NOTE_BYTES {
         return None;
     }
@@ -160,7 +169,7 @@ mod tests {
     use super::*;
 
     /// Looks at each second from the last look until `to`, as a supervisor does; the first reason, and its second.
-    fn look_until(
+    fn check_until(
         watch: &mut RunWatch,
         note: &[u8],
         is_stopped: bool,
@@ -168,18 +177,18 @@ mod tests {
     ) -> Option<(u64, StallReason)> {
         (from..=to).find_map(|at| {
             let now = begun + Duration::from_secs(at);
-            watch.look(note, is_stopped, now).map(|reason| (at, reason))
+            watch.check_stall(note, is_stopped, now).map(|reason| (at, reason))
         })
     }
 
     #[test]
-    fn a_run_that_noted_nothing_is_not_past_its_start() {
+    fn run_without_a_note_is_not_past_its_start() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("progress");
         assert!(!is_past_start(&path), "there is none");
-        make(&path).unwrap();
+        create_note(&path).unwrap();
         assert!(!is_past_start(&path));
-        ProgressNote::open(Some(&path)).at_most(START_AT_MOST);
+        ProgressNote::open(Some(&path)).set_step_limit(START_TIME_MAX);
         assert!(is_past_start(&path));
     }
 
@@ -187,58 +196,60 @@ mod tests {
     fn time_runs_from_the_moment_a_note_is_seen() {
         let begun = Instant::now();
         let mut watch = RunWatch::new(None, begun);
-        let first = note(1, Duration::from_secs(100));
+        let first = format_note(1, Duration::from_secs(100));
         let no_progress = Some((182, StallReason::NoProgress));
-        assert_eq!(look_until(&mut watch, b"", false, (begun, 1, 50)), None);
-        assert_eq!(look_until(&mut watch, first.as_bytes(), false, (begun, 51, 400)), no_progress);
+        assert_eq!(check_until(&mut watch, b"", false, (begun, 1, 50)), None);
+        assert_eq!(check_until(&mut watch, first.as_bytes(), false, (begun, 51, 400)), no_progress);
         // The same time noted again counts from then on.
-        let again = note(2, Duration::from_secs(100));
+        let again = format_note(2, Duration::from_secs(100));
         let no_progress = Some((314, StallReason::NoProgress));
-        assert_eq!(look_until(&mut watch, again.as_bytes(), false, (begun, 183, 400)), no_progress);
+        assert_eq!(check_until(&mut watch, again.as_bytes(), false, (begun, 183, 400)), no_progress);
         // Where there is a cap, no step gets more.
         let mut watch = RunWatch::new(Some(Duration::from_secs(5)), begun);
         let no_progress = Some((7, StallReason::NoProgress));
-        assert_eq!(look_until(&mut watch, first.as_bytes(), false, (begun, 1, 50)), no_progress);
+        assert_eq!(check_until(&mut watch, first.as_bytes(), false, (begun, 1, 50)), no_progress);
     }
 
     #[test]
-    fn a_stopped_process_is_given_up_whatever_its_step_may_take() {
+    fn stopped_process_is_given_up_regardless_of_its_step_limit() {
         let begun = Instant::now();
-        let step = note(1, Duration::from_secs(3600));
+        let step = format_note(1, Duration::from_secs(3600));
         let mut watch = RunWatch::new(None, begun);
-        assert_eq!(look_until(&mut watch, step.as_bytes(), false, (begun, 1, 100)), None);
+        assert_eq!(check_until(&mut watch, step.as_bytes(), false, (begun, 1, 100)), None);
         // Continued in time, it begins again.
-        assert_eq!(look_until(&mut watch, step.as_bytes(), true, (begun, 101, 110)), None);
-        assert_eq!(look_until(&mut watch, step.as_bytes(), false, (begun, 111, 111)), None);
+        assert_eq!(check_until(&mut watch, step.as_bytes(), true, (begun, 101, 110)), None);
+        assert_eq!(check_until(&mut watch, step.as_bytes(), false, (begun, 111, 111)), None);
         let stopped = Some((122, StallReason::Stopped));
-        assert_eq!(look_until(&mut watch, step.as_bytes(), true, (begun, 112, 200)), stopped);
+        assert_eq!(check_until(&mut watch, step.as_bytes(), true, (begun, 112, 200)), stopped);
     }
 
     #[test]
-    fn time_in_which_the_supervisor_was_stopped_itself_does_not_count() {
+    fn time_while_the_supervisor_is_stopped_does_not_count() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let step = note(1, Duration::from_secs(5));
+        let step = format_note(1, Duration::from_secs(5));
         let mut watch = RunWatch::new(None, begun);
-        assert_eq!(watch.look(step.as_bytes(), false, at(1)), None);
+        assert_eq!(watch.check_stall(step.as_bytes(), false, at(1)), None);
         // Both were stopped for an hour, and the supervisor is the first to continue.
-        assert_eq!(watch.look(step.as_bytes(), true, at(3600)), None);
-        assert_eq!(watch.look(step.as_bytes(), false, at(3601)), None);
+        assert_eq!(watch.check_stall(step.as_bytes(), true, at(3600)), None);
+        assert_eq!(watch.check_stall(step.as_bytes(), false, at(3601)), None);
     }
 
     #[test]
-    fn a_note_that_does_not_read_changes_nothing() {
+    fn invalid_note_is_ignored() {
         let begun = Instant::now();
-        let end = (START_AT_MOST + MARGIN).as_secs() + 1;
-        for damaged in [&b""[..], b"soon\n", &note(1, Duration::ZERO).as_bytes()[1..], &[0xff; NOTE_BYTES]] {
+        let end = (START_TIME_MAX + STEP_MARGIN).as_secs() + 1;
+        for damaged in
+            [&b""[..], b"soon\n", &format_note(1, Duration::ZERO).as_bytes()[1..], &[0xff; NOTE_BYTES]]
+        {
             let mut watch = RunWatch::new(None, begun);
-            let found = look_until(&mut watch, damaged, false, (begun, 1, 2 * end));
+            let found = check_until(&mut watch, damaged, false, (begun, 1, 2 * end));
             assert_eq!(found, Some((end, StallReason::NoProgress)), "{damaged:?}");
         }
     }
 
     #[test]
-    fn a_process_that_a_signal_stops_is_seen_to_be_stopped() {
+    fn process_stopped_by_a_signal_is_detected() {
         use nix::{
             sys::signal::{Signal, kill},
             unistd::Pid,
@@ -262,19 +273,19 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_writes_the_other_reads() {
+    fn written_note_is_read_by_the_watch() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("note");
-        make(&path).unwrap();
-        let read = || parse(&std::fs::read(&path).unwrap());
-        assert_eq!(read(), Some(START_AT_MOST));
+        create_note(&path).unwrap();
+        let read = || parse_note(&std::fs::read(&path).unwrap());
+        assert_eq!(read(), Some(START_TIME_MAX));
         let process = ProgressNote::open(Some(&path));
         for time in [Duration::from_millis(7), Duration::MAX, Duration::from_secs(3)] {
-            process.at_most(time);
+            process.set_step_limit(time);
             let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             assert_eq!(read(), Some(Duration::from_millis(ms)));
         }
-        ProgressNote::open(None).at_most(Duration::ZERO);
-        ProgressNote::open(Some(&folder.path().join("missing"))).at_most(Duration::ZERO);
+        ProgressNote::open(None).set_step_limit(Duration::ZERO);
+        ProgressNote::open(Some(&folder.path().join("missing"))).set_step_limit(Duration::ZERO);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use docket_schema::redact::{STRUCK_KEY, is_secret_key};
+use docket_schema::redact::{REDACTED_KEY, is_secret_key};
 
 /// A key. `Debug` and `Display` show [`STRUCK_KEY`]; the memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,9 +24,9 @@ impl Secret {
     }
 
     /// `text` with every occurrence of the key struck out. A key that is no secret stays: `x` is in half of all words.
-    pub fn strike_from(&self, text: &str) -> String {
+    pub fn redact_from(&self, text: &str) -> String {
         if is_secret_key(self.expose(), false) {
-            text.replace(self.expose(), STRUCK_KEY)
+            text.replace(self.expose(), REDACTED_KEY)
         } else {
             text.to_owned()
         }
@@ -43,13 +43,13 @@ impl Drop for Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(STRUCK_KEY)
+        f.write_str(REDACTED_KEY)
     }
 }
 
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(STRUCK_KEY)
+        f.write_str(REDACTED_KEY)
     }
 }
 
@@ -62,9 +62,9 @@ mod tests {
         let key = Secret::new(" sk-abcdef\n").expect("not empty");
         assert_eq!(format!("{key} {key:?}"), "[secret] [secret]");
         assert_eq!(key.expose(), "sk-abcdef");
-        assert_eq!(key.strike_from("bad key sk-abcdef, sk-abcdef"), "bad key [secret], [secret]");
+        assert_eq!(key.redact_from("bad key sk-abcdef, sk-abcdef"), "bad key [secret], [secret]");
         let word = Secret::new("ollama").expect("not empty");
-        assert_eq!(word.strike_from("ollama serves"), "ollama serves");
+        assert_eq!(word.redact_from("ollama serves"), "ollama serves");
         assert!(Secret::new(" \n").is_none());
     }
 }

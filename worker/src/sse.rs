@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn all_line_endings_comments_and_joined_data() {
+    fn line_endings_comments_and_joined_data_are_parsed() {
         let stream = b"\xef\xbb\xbf: hello\r\nevent: a\r\ndata: 1\r\ndata:2\r\n\r\n\
             data: x\rretry: 5\r\rdata\n\nevent: no data\n\ndata: cut";
         assert_eq!(parse([&stream[..]]), [event("a", "1\n2"), event("", "x"), event("", "")]);
     }
 
     #[test]
-    fn a_line_without_end_is_an_error_and_not_a_memory_leak() {
+    fn endless_line_is_an_error() {
         let mut parser = SseParser::default();
         let piece = vec![b'x'; LINE_BYTES_MAX / 2 + 1];
         assert_eq!(parser.push(&piece, &mut |_| {}), Ok(()));
@@ -136,7 +136,7 @@ mod tests {
     proptest! {
         /// Fed byte by byte, or cut anywhere, a stream gives the events it gives whole.
         #[test]
-        fn cuts_do_not_matter(
+        fn chunk_boundaries_do_not_matter(
             stream in "(event: [a-z]{0,3}|data: ?[a-zäß€]{0,4}|:c|\r\n|\n|\r){0,40}",
             cuts in prop::collection::vec(0usize..200, 0..6),
         ) {

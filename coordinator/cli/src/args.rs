@@ -49,125 +49,125 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Do one task from start to finish, here and now
-    Run(crate::commands::tasks::run::Args),
+    Run(crate::commands::tasks::run::RunArgs),
     /// Put a task into the backlog
-    Submit(crate::commands::tasks::submit::Args),
+    Submit(crate::commands::tasks::submit::SubmitArgs),
     /// List tasks
-    Ps(crate::commands::tasks::ps::Args),
+    Ps(crate::commands::tasks::ps::PsArgs),
     /// Everything as it goes: what needs you, what runs, workers, until q
-    Top(crate::tui::top::Args),
+    Top(crate::tui::top::TopArgs),
     /// Tasks that were submitted together, and how they stand
-    Batch(crate::commands::tasks::batch::Args),
+    Batch(crate::commands::tasks::batch::BatchArgs),
     /// What keeps a task from running
-    Why(crate::commands::tasks::why::Args),
+    Why(crate::commands::tasks::why::WhyArgs),
     /// What model calls cost: by role and model, of a run, a batch, a week
-    Cost(crate::commands::reports::cost::Args),
+    Cost(crate::commands::reports::cost::CostArgs),
     /// How well tasks went, against the targets: of a task, a batch, by week
-    Metrics(crate::commands::reports::metrics::Args),
+    Metrics(crate::commands::reports::metrics::MetricsArgs),
     /// The same tasks through several models or engines, side by side
-    Compare(crate::commands::reports::compare::Args),
+    Compare(crate::commands::reports::compare::CompareArgs),
     /// A suite of tasks with known ends, through one engine or several: which passed, and at what price
-    Eval(crate::eval::Args),
+    Eval(crate::eval::EvalArgs),
     /// Everything about a task or a run
-    Show(crate::commands::tasks::show::Args),
+    Show(crate::commands::tasks::show::ShowArgs),
     /// Watch a run as it goes
-    Follow(crate::commands::runs::follow::Args),
+    Follow(crate::commands::runs::follow::FollowArgs),
     /// The raw events of a task or a run
-    Logs(crate::commands::runs::logs::Args),
+    Logs(crate::commands::runs::logs::LogsArgs),
     /// What a run, or one of its turns, changed, as a patch
-    Diff(crate::commands::runs::diff::Args),
+    Diff(crate::commands::runs::diff::DiffArgs),
     /// A folder with a run's files as they were after a turn
-    Checkout(crate::commands::runs::checkout::Args),
+    Checkout(crate::commands::runs::checkout::CheckoutArgs),
     /// A file as it was after a turn
-    Cat(crate::commands::runs::cat::Args),
+    Cat(crate::commands::runs::cat::CatArgs),
     /// Which turn wrote each line of a file
-    Blame(crate::commands::runs::blame::Args),
+    Blame(crate::commands::runs::blame::BlameArgs),
     /// Put what a run changed onto a branch of its source repository
-    Apply(crate::commands::review::apply::Args),
+    Apply(crate::commands::review::apply::ApplyArgs),
     /// Push that branch to the repository's remote
-    Push(crate::commands::review::push::Args),
+    Push(crate::commands::review::push::PushArgs),
     /// Take a result: what was asked for is delivered
-    Accept(crate::commands::review::accept::Args),
+    Accept(crate::commands::review::accept::AcceptArgs),
     /// Do not take a result: a new run goes on from it and is told why
-    Reject(crate::commands::review::reject::Args),
+    Reject(crate::commands::review::reject::RejectArgs),
     /// Say something to a running run
-    Tell(crate::commands::tasks::tell::Args),
+    Tell(crate::commands::tasks::tell::TellArgs),
     /// What models may do: check a policy, see what holds in a run, change it
-    Policy(crate::commands::local::policy::Args),
+    Policy(crate::commands::local::policy::PolicyArgs),
     /// Answer what a run asks; it goes on where it stood
-    Answer(crate::commands::tasks::answer::Args),
+    Answer(crate::commands::tasks::answer::AnswerArgs),
     /// Let a task rest: its run ends its turn, and its slot is free
-    Pause(crate::commands::tasks::pause::Args),
+    Pause(crate::commands::tasks::pause::PauseArgs),
     /// Let a paused task go on where it rested
     Unpause(crate::commands::tasks::pause::UnpauseArgs),
     /// Cancel a task, running or not
-    Cancel(crate::commands::tasks::cancel::Args),
+    Cancel(crate::commands::tasks::cancel::CancelArgs),
     /// Give tasks another priority
-    Reprioritize(crate::commands::tasks::reprioritize::Args),
+    Reprioritize(crate::commands::tasks::reprioritize::ReprioritizeArgs),
     /// Put an ended task back into the backlog, from its start
-    Retry(crate::commands::tasks::retry::Args),
+    Retry(crate::commands::tasks::retry::RetryArgs),
     /// Go on with a run from the end of a turn
-    Resume(crate::commands::runs::resume::Args),
+    Resume(crate::commands::runs::resume::ResumeArgs),
     /// Go on from a turn as a new task, with another model, a hint, or once more
-    Fork(crate::commands::runs::fork::Args),
+    Fork(crate::commands::runs::fork::ForkArgs),
     /// A shell in a run's workspace as it was at a turn
-    Shell(crate::commands::runs::shell::Args),
+    Shell(crate::commands::runs::shell::ShellArgs),
     /// One command behind the walls of a run's commands, to try them and a policy
-    Sandbox(crate::commands::local::sandbox::Args),
+    Sandbox(crate::commands::local::sandbox::SandboxArgs),
     /// Step through a run, turn by turn, offline
-    Replay(crate::commands::runs::replay::Args),
+    Replay(crate::commands::runs::replay::ReplayArgs),
     /// A run on the screen: each turn's prompt, decision, calls, changes, files
-    Step(crate::tui::step::Args),
+    Step(crate::tui::step::StepArgs),
     /// Check that the log is whole and unaltered
-    Verify(crate::commands::runs::verify::Args),
+    Verify(crate::commands::runs::verify::VerifyArgs),
     /// Write a run to a file: for another installation, or for other programs
-    Export(crate::commands::runs::export::Args),
+    Export(crate::commands::runs::export::ExportArgs),
     /// Take in a backlog: JSON Lines, a checklist, issues, SWE-bench; or a run that was exported elsewhere
-    Import(Box<crate::commands::runs::import::Args>),
+    Import(Box<crate::commands::runs::import::ImportArgs>),
     /// Which blobs nothing names any more; drop them
-    Gc(crate::commands::admin::gc::Args),
+    Gc(crate::commands::admin::gc::GcArgs),
     /// Serve other agents: an MCP server that submits, looks and answers
-    Mcp(crate::commands::tasks::mcp::Args),
+    Mcp(crate::commands::tasks::mcp::McpArgs),
     /// Move tasks that ended long ago to files; bring them back
-    Archive(crate::commands::admin::archive::Args),
+    Archive(crate::commands::admin::archive::ArchiveArgs),
     /// Coordinator and workers on this machine, until Ctrl-C
-    Up(crate::services::up::Args),
+    Up(crate::services::up::UpArgs),
     /// A coordinator alone
-    Serve(crate::services::serve::Args),
+    Serve(crate::services::serve::ServeArgs),
     /// The dashboard, in a browser
-    Dashboard(crate::commands::admin::dashboard::Args),
+    Dashboard(crate::commands::admin::dashboard::DashboardArgs),
     /// A worker for a coordinator elsewhere
-    Worker(crate::services::worker::Args),
+    Worker(crate::services::worker::WorkerCommandArgs),
     /// The workers that are there: what they take, what they have; drain one
-    Workers(crate::commands::admin::workers::Args),
+    Workers(crate::commands::admin::workers::WorkersArgs),
     /// How fast model providers may be asked, by all workers together
-    Limit(crate::commands::admin::limit::Args),
+    Limit(crate::commands::admin::limit::LimitArgs),
     /// What runs remember beyond themselves: list, show, delete
-    Memory(crate::commands::admin::memory::Args),
+    Memory(crate::commands::admin::memory::MemoryArgs),
     /// Who is told of what needs them, and what became of it: list, try, retry
-    Notify(crate::commands::admin::notify::Args),
+    Notify(crate::commands::admin::notify::NotifyArgs),
     /// Tasks that come again and again: add, list, pause, run one
-    Schedule(crate::commands::tasks::schedule::Args),
+    Schedule(crate::commands::tasks::schedule::ScheduleArgs),
     /// The queues: how they stand; pause, open, limit, drain one
-    Queue(crate::commands::admin::queue::Args),
+    Queue(crate::commands::admin::queue::QueueArgs),
     /// What applications enqueued in their own transactions and what is no task: list, retry, drop
-    Inbox(crate::commands::admin::inbox::Args),
+    Inbox(crate::commands::admin::inbox::InboxArgs),
     /// Who may call the coordinator: make, list, revoke tokens
-    Token(crate::commands::admin::token::Args),
+    Token(crate::commands::admin::token::TokenArgs),
     /// The database: migrate it, rebuild what is derived from the log
-    Db(crate::commands::admin::db::Args),
+    Db(crate::commands::admin::db::DbArgs),
     /// What this machine can do: sandbox, store, toolchains
-    Doctor(crate::commands::local::doctor::Args),
+    Doctor(crate::commands::local::doctor::DoctorArgs),
     /// Four tasks, two workers, two kills: see it work
-    Demo(crate::demo::Args),
+    Demo(crate::demo::DemoArgs),
     /// Measure this machine for its size: appends, tasks, turns, memory
     Bench(crate::commands::local::bench::BenchArgs),
     /// One tool of the agent by itself
-    Tool(crate::commands::local::tool::Args),
+    Tool(crate::commands::local::tool::ToolArgs),
     /// Manual pages, one for each command
-    Man(crate::commands::local::man::Args),
+    Man(crate::commands::local::man::ManArgs),
     /// A completion script for your shell
-    Completions(crate::commands::local::completions::Args),
+    Completions(crate::commands::local::completions::CompletionsArgs),
 }
 
 #[cfg(test)]
@@ -177,12 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn clap_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn what_is_typed_is_understood_or_refused_with_code_2() {
+    fn command_lines_parse_or_fail_with_exit_code_2() {
         let good = [
             "docket ps --json",
             "docket --json ps --state running --queue q -n 5",
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn help_reads_as_it_should() {
+    fn help_text_matches_snapshot() {
         let mut command = Cli::command().term_width(100);
         insta::assert_snapshot!("help", command.render_help());
         let whole: Vec<String> = ["run", "submit", "replay", "up"]

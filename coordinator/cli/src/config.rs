@@ -6,14 +6,14 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use docket_sandbox::{HiddenEnv, Limits, limits_of_this_host};
+use docket_sandbox::{Limits, SecretEnv, limits_of_this_host};
 use docket_schema::{
     ids::QueueName,
     message::ModelRef,
     policy::Policy,
     redact::Redactor,
     run::RunSettings,
-    task::{Labels, RoleAsked},
+    task::{LabelSet, RoleOverride},
 };
 use docket_worker::{
     bootstrap::{HiddenValues, SandboxChoice, WorkerSettings},
@@ -22,7 +22,7 @@ use docket_worker::{
 
 use crate::output::{
     display,
-    fail::{Exit, FailWith as _, Failure, Outcome},
+    error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
 mod amounts;
@@ -33,19 +33,23 @@ mod roles;
 mod server;
 mod telemetry;
 
-pub(crate) use amounts::{DOLLARS, TEMPERATURE, dollars, sandbox, size};
-pub(crate) use archive::{ArchiveConfig, BlobsConfig, time};
-use keys::{KEYS, Key, number};
-pub(crate) use notify::{NotifyTarget, SECRET, SecretAt, To, key_of, secrets_in};
+pub(crate) use amounts::{
+    ALLOWED_DOLLARS, ALLOWED_TEMPERATURE, parse_nano_dollars, parse_sandbox_choice, parse_size,
+};
+pub(crate) use archive::{ArchiveConfig, BlobsConfig, parse_age_ms};
+use keys::{KEYS, SettingKey, parse_number_into};
+pub(crate) use notify::{
+    ALLOWED_SECRET, NotifyDestination, NotifyTarget, SecretSource, decode_secret, parse_secrets,
+};
 pub(crate) use roles::TeamConfig;
-pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store};
+pub(crate) use server::{CONNECTIONS_MAX, ServerSettings, is_store_address};
 pub(crate) use telemetry::TelemetrySettings;
 
 /// The settings of this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// Defaults of runs.
-    pub(crate) run: RunSettings,
+    pub(crate) run_defaults: RunSettings,
     /// Model of tasks that name none.
     pub(crate) model: Option<ModelRef>,
     /// Model that explores, of tasks that name none.
@@ -55,7 +59,7 @@ pub(crate) struct Config {
     /// Engine of tasks that name none.
     pub(crate) engine: String,
     /// The file's `[roles]`: who plays which, in whatever engine.
-    pub(crate) roles: Vec<RoleAsked>,
+    pub(crate) roles: Vec<RoleOverride>,
     /// The file's `[team]`: roles of that engine.
     pub(crate) team: TeamConfig,
     /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
@@ -69,7 +73,7 @@ pub(crate) struct Config {
     /// Where large blobs are kept.
     pub(crate) blobs: BlobsConfig,
     /// The one CA to trust where the coordinator is https; none = the system's.
-    pub(crate) ca: Option<std::path::PathBuf>,
+    pub(crate) ca_file: Option<std::path::PathBuf>,
     /// Runs that a worker has at once.
     pub(crate) slots: u32,
     /// A run process without progress for so long counts as hanging, whatever it is at; none = the longest
@@ -78,15 +82,15 @@ pub(crate) struct Config {
     /// Queues a worker serves; none = all.
     pub(crate) queues: Vec<QueueName>,
     /// What a worker says of itself.
-    pub(crate) labels: Labels,
+    pub(crate) labels: LabelSet,
     /// Walls around commands.
     pub(crate) sandbox: SandboxChoice,
     /// What a run's commands may use together.
-    pub(crate) limits: Limits,
+    pub(crate) sandbox_limits: Limits,
     /// Environment variables whose values are struck out of prompts, results and events.
-    pub(crate) redact: Vec<String>,
+    pub(crate) redacted_env_vars: Vec<String>,
     /// Model servers that get this worker's keys, beside the providers' own.
-    pub(crate) base_urls: Vec<String>,
+    pub(crate) trusted_base_urls: Vec<String>,
     /// The file's `[prices]`, as TOML text of its own.
     pub(crate) prices_toml: Option<String>,
     /// The file's `[policy]`.
@@ -120,7 +124,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             // What failed before a run began is known of every run (E10).
-            run: RunSettings { base_checks: true, ..RunSettings::default() },
+            run_defaults: RunSettings { base_checks: true, ..RunSettings::default() },
             model: None,
             explore_model: None,
             fallback_model: None,
@@ -131,15 +135,15 @@ impl Default for Config {
             server: ServerSettings::default(),
             archive: ArchiveConfig::default(),
             blobs: BlobsConfig::default(),
-            ca: None,
+            ca_file: None,
             slots: 2,
             hang_ms: None,
             queues: Vec::new(),
-            labels: Labels::default(),
+            labels: LabelSet::default(),
             sandbox: SandboxChoice::Auto,
-            limits: limits_of_this_host(),
-            redact: Vec::new(),
-            base_urls: Vec::new(),
+            sandbox_limits: limits_of_this_host(),
+            redacted_env_vars: Vec::new(),
+            trusted_base_urls: Vec::new(),
             prices_toml: None,
             policy: None,
             mcp: BTreeMap::new(),
@@ -151,13 +155,13 @@ impl Default for Config {
 }
 
 /// All settings.
-fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&server::KEYS).chain(&archive::KEYS).chain(&telemetry::KEYS)
+fn all_setting_keys() -> impl Iterator<Item = &'static SettingKey> {
+    KEYS.iter().chain(&server::SERVER_KEYS).chain(&archive::ARCHIVE_KEYS).chain(&telemetry::TELEMETRY_KEYS)
 }
 
 /// A setting in words, for the reference.
 #[cfg(test)]
-pub(crate) struct KeyWords {
+pub(crate) struct SettingDoc {
     /// Section and name in the file.
     pub(crate) name: &'static str,
     /// Name in the environment.
@@ -168,15 +172,15 @@ pub(crate) struct KeyWords {
 
 /// All settings, in words.
 #[cfg(test)]
-pub(crate) fn key_words() -> impl Iterator<Item = KeyWords> {
-    keys().map(|key| KeyWords { name: key.name, env: key.env, allowed: key.allowed })
+pub(crate) fn setting_docs() -> impl Iterator<Item = SettingDoc> {
+    all_setting_keys().map(|key| SettingDoc { name: key.name, env: key.env, allowed: key.allowed })
 }
 
 /// Whether a setting is this where nobody says anything.
 #[cfg(test)]
 pub(crate) fn is_default(name: &str, value: &str) -> bool {
     let mut config = Config::default();
-    let set = keys().find(|key| key.name == name).and_then(|key| (key.set)(&mut config, value));
+    let set = all_setting_keys().find(|key| key.name == name).and_then(|key| (key.set)(&mut config, value));
     set.is_some() && format!("{config:?}") == format!("{:?}", Config::default())
 }
 
@@ -185,92 +189,92 @@ impl Config {
     ///
     /// # Errors
     /// A setting that is unknown or not allowed, named with its place and what is.
-    pub(crate) fn load(file: &Path, env: impl Fn(&str) -> Option<String>) -> Outcome<Self> {
+    pub(crate) fn load(file: &Path, env: impl Fn(&str) -> Option<String>) -> CliResult<Self> {
         let mut config = Self::default();
         match std::fs::read_to_string(file) {
             Ok(text) => {
-                config.read(&text, &file.display().to_string())?;
-                config.team.with_file(file).map_err(|message| Failure::new(Exit::Usage, message))?;
+                config.apply_toml(&text, &file.display().to_string())?;
+                config.team.load_registry(file).map_err(|message| CliError::new(ExitKind::Usage, message))?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                return Err(error).fail_with(Exit::Usage, || {
+                return Err(error).fail_with(ExitKind::Usage, || {
                     format!("cannot read {}; check its permissions", file.display())
                 });
             }
         }
-        for key in keys() {
+        for key in all_setting_keys() {
             let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
             if (key.set)(&mut config, text.trim()).is_none() {
                 // A database's address holds a password.
                 let shown =
                     if key.env == "DATABASE_URL" { "its value".to_owned() } else { format!("`{text}`") };
                 let message = format!("{} in the environment: {shown} is not {}", key.env, key.allowed);
-                return Err(Failure::new(Exit::Usage, message));
+                return Err(CliError::new(ExitKind::Usage, message));
             }
         }
-        config.check()
+        config.validate()
     }
 
-    fn check(self) -> Outcome<Self> {
-        if self.run.command_timeout_ms > self.run.command_timeout_ms_max {
+    fn validate(self) -> CliResult<Self> {
+        if self.run_defaults.command_timeout_ms > self.run_defaults.command_timeout_ms_max {
             let message =
                 "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit";
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
-        let usage = |message| Failure::new(Exit::Usage, message);
-        self.team.check().map_err(usage)?;
-        roles::check(&self.roles, &self.team.roles).map_err(usage)?;
-        self.server.check()?;
-        self.archive.check()?;
+        let usage = |message| CliError::new(ExitKind::Usage, message);
+        self.team.validate().map_err(usage)?;
+        roles::check_role_names(&self.roles, &self.team.roles).map_err(usage)?;
+        self.server.validate()?;
+        self.archive.validate()?;
         Ok(self)
     }
 
-    fn read(&mut self, text: &str, file: &str) -> Outcome<()> {
-        let fail = |message: String| Failure::new(Exit::Usage, format!("{file}: {message}"));
+    fn apply_toml(&mut self, text: &str, file: &str) -> CliResult<()> {
+        let fail = |message: String| CliError::new(ExitKind::Usage, format!("{file}: {message}"));
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            fail(format!("line {line} is not TOML ({})", display::in_one_line(error.message())))
+            fail(format!("line {line} is not TOML ({})", display::collapse_whitespace(error.message())))
         })?;
         for (section, value) in table {
             if section == "notify" {
-                self.notify = notify::read(value).map_err(fail)?;
+                self.notify = notify::parse_targets(value).map_err(fail)?;
                 continue;
             }
             let toml::Value::Table(values) = value else {
-                return Err(fail(format!("`{section}` must stand in a section: {}", sections())));
+                return Err(fail(format!("`{section}` must stand in a section: {}", list_sections())));
             };
             if section == "prices" {
                 self.prices_toml = Some(values.to_string());
                 continue;
             }
             if section == "roles" {
-                self.roles = roles::read(values).map_err(fail)?;
+                self.roles = roles::parse_roles(values).map_err(fail)?;
                 continue;
             }
             if section == "team" {
-                self.team = TeamConfig::read(values).map_err(fail)?;
+                self.team = TeamConfig::from_table(values).map_err(fail)?;
                 continue;
             }
             if section == "policy" {
-                let read = docket_worker::policy::read(values)
+                let read = docket_worker::policy::parse_policy(values)
                     .map_err(|error| fail(format!("[policy]: {error}")))?;
                 self.policy = Some(read);
                 continue;
             }
             if section == "mcp" {
-                self.mcp =
-                    docket_worker::mcp::read(values).map_err(|error| fail(format!("[mcp]: {error}")))?;
+                self.mcp = docket_worker::mcp::parse_servers(values)
+                    .map_err(|error| fail(format!("[mcp]: {error}")))?;
                 continue;
             }
             for (name, value) in values {
                 let name = format!("{section}.{name}");
-                let key = keys().find(|key| key.name == name).ok_or_else(|| {
-                    let names = keys().map(|key| key.name);
+                let key = all_setting_keys().find(|key| key.name == name).ok_or_else(|| {
+                    let names = all_setting_keys().map(|key| key.name);
                     let known: Vec<&str> = names.filter(|k| k.starts_with(&format!("{section}."))).collect();
                     if known.is_empty() {
-                        fail(format!("there is no section [{section}]; the sections are {}", sections()))
+                        fail(format!("there is no section [{section}]; the sections are {}", list_sections()))
                     } else {
                         fail(format!(
                             "there is no setting `{name}`; in [{section}] there are {}",
@@ -278,7 +282,7 @@ impl Config {
                         ))
                     }
                 })?;
-                let text = plain(&value);
+                let text = to_env_text(&value);
                 if text.as_deref().and_then(|text| (key.set)(self, text)).is_none() {
                     return Err(fail(format!("`{name}` is not {}", key.allowed)));
                 }
@@ -288,52 +292,52 @@ impl Config {
     }
 
     /// What MCP servers take of this environment.
-    pub(crate) fn mcp_env(&self) -> HiddenEnv {
-        docket_worker::mcp::given(&self.mcp, |name| std::env::var(name).ok())
+    pub(crate) fn mcp_env(&self) -> SecretEnv {
+        docket_worker::mcp::inherited_env(&self.mcp, |name| std::env::var(name).ok())
     }
 
     /// Values of the variables that are named as secret, or given to MCP servers, and secrets that receivers are told
     /// by, as far as they are set here.
-    pub(crate) fn hidden(&self) -> impl Iterator<Item = String> {
-        let named = self.redact.iter().filter_map(|name| std::env::var(name).ok());
-        let told = self.notify.iter().flat_map(NotifyTarget::hidden);
+    pub(crate) fn hidden_values(&self) -> impl Iterator<Item = String> {
+        let named = self.redacted_env_vars.iter().filter_map(|name| std::env::var(name).ok());
+        let told = self.notify.iter().flat_map(NotifyTarget::hidden_values);
         named.chain(self.mcp_env().0.into_values()).chain(told)
     }
 
     /// What a coordinator strikes out of what people write.
     pub(crate) fn redactor(&self) -> Redactor {
-        Redactor::new(self.hidden())
+        Redactor::new(self.hidden_values())
     }
 
     /// What goes to run processes.
     pub(crate) fn worker_settings(&self) -> WorkerSettings {
         WorkerSettings {
-            run: self.run.clone(),
+            run: self.run_defaults.clone(),
             sandbox: self.sandbox,
             prices_toml: self.prices_toml.clone(),
-            limits: Some(self.limits),
+            limits: Some(self.sandbox_limits),
             policy: self.policy.clone(),
             mcp: self.mcp.clone(),
             mcp_env: self.mcp_env(),
-            base_urls: self.base_urls.clone(),
-            redact: HiddenValues(self.hidden().collect()),
+            base_urls: self.trusted_base_urls.clone(),
+            redact: HiddenValues(self.hidden_values().collect()),
         }
     }
 }
 
-fn sections() -> &'static str {
+fn list_sections() -> &'static str {
     "[run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], \
      [mcp.NAME], [prices.\"PROVIDER:MODEL\"]"
 }
 
 /// A value as the environment would have it.
-fn plain(value: &toml::Value) -> Option<String> {
+fn to_env_text(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),
         toml::Value::Boolean(on) => Some(on.to_string()),
         toml::Value::Array(items) => {
-            items.iter().map(plain).collect::<Option<Vec<_>>>().map(|items| items.join(","))
+            items.iter().map(to_env_text).collect::<Option<Vec<_>>>().map(|items| items.join(","))
         }
         toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => None,
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::{
     config::Config,
-    home::Home,
+    home::DocketHome,
     output::{
-        display::{ColorChoice, Screen},
-        fail::{Exit, FailWith as _, Outcome},
+        display::{ColorChoice, OutputScreen},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -37,45 +37,52 @@ pub(crate) struct GlobalArgs {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(crate) struct Context {
+pub(crate) struct CliContext {
     /// The home.
-    pub(crate) home: Home,
+    pub(crate) home: DocketHome,
     /// The settings in force.
     pub(crate) config: Config,
     /// A coordinator elsewhere.
     pub(crate) url: Option<String>,
     /// Standard output.
-    pub(crate) screen: Screen,
+    pub(crate) screen: OutputScreen,
     /// For whom the output is.
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
     /// How much servers and workers say: 0 warnings, 1 what happens, 2 and more all.
     pub(crate) verbose: u8,
 }
 
 /// For whom the output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     /// People.
     Text,
     /// Programs.
     Json,
 }
 
-impl Context {
+impl CliContext {
     /// Opens the home and reads the settings.
-    pub(crate) fn new(args: &GlobalArgs) -> Outcome<Self> {
-        let home = Home::open(args.home.as_deref())?;
+    pub(crate) fn new(args: &GlobalArgs) -> CliResult<Self> {
+        let home = DocketHome::open(args.home.as_deref())?;
         let config = Config::load(&home.config_file(), |name| std::env::var(name).ok())?;
         let url = args.url.clone().filter(|url| !url.trim().is_empty());
-        let output = if args.json { Output::Json } else { Output::Text };
-        Ok(Self { home, config, url, screen: Screen::stdout(args.color), output, verbose: args.verbose })
+        let output = if args.json { OutputFormat::Json } else { OutputFormat::Text };
+        Ok(Self {
+            home,
+            config,
+            url,
+            screen: OutputScreen::for_stdout(args.color),
+            output,
+            verbose: args.verbose,
+        })
     }
 
     /// The certificates of the one CA to trust, as the setting's file has them.
-    pub(crate) fn ca(&self) -> Outcome<Option<String>> {
-        let Some(path) = &self.config.ca else { return Ok(None) };
+    pub(crate) fn ca_certificates(&self) -> CliResult<Option<String>> {
+        let Some(path) = &self.config.ca_file else { return Ok(None) };
         let read = std::fs::read_to_string(path);
-        read.map(Some).fail_with(Exit::Usage, || {
+        read.map(Some).fail_with(ExitKind::Usage, || {
             format!(
                 "cannot read {} (DOCKET_CA, `client.ca`); it must be a file of certificates",
                 path.display()
@@ -84,7 +91,7 @@ impl Context {
     }
 
     /// Whether programs read the output.
-    pub(crate) fn json(&self) -> bool {
-        self.output == Output::Json
+    pub(crate) fn is_json(&self) -> bool {
+        self.output == OutputFormat::Json
     }
 }

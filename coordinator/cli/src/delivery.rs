@@ -2,64 +2,69 @@
 
 mod claim;
 pub(crate) mod deliverer;
+mod delivery_attempt;
 mod hook;
-mod steps;
 
 use crate::history::lineage;
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::RunId,
-    run::{RunState, Stage},
+    run::{RunStage, RunState},
 };
 use docket_worker::{
-    client::Client,
-    workspace::{ResultCommit, build_result, cached_base},
+    client::CoordinatorClient,
+    workspace::{ResultCommit, build_result, ensure_cached_base},
 };
 
-pub(crate) use claim::{Claims, deliver_now};
-pub(crate) use steps::{Ask, Done, Undone, deliver, deliveries, say, source_of};
+pub(crate) use claim::{DeliveryClaimant, deliver_or_wait};
+pub(crate) use delivery_attempt::{
+    DeliveryFailure, DeliveryReport, DeliveryRequest, deliver, fetch_deliveries, local_source_folder,
+    print_delivery,
+};
 
 use crate::{
-    context::Context,
-    history::blobs::Remote,
+    context::CliContext,
+    history::blobs::RemoteBlobs,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
 /// A run's tree as git objects.
-pub(crate) async fn result_of(
-    cx: &Context,
-    client: &Client,
+pub(crate) async fn build_run_result(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     run: RunId,
-) -> Outcome<(ResultCommit, RunState)> {
-    let state = lineage::fold(client, run).await?;
+) -> CliResult<(ResultCommit, RunState)> {
+    let state = lineage::fold_run(client, run).await?;
     let Some(pins) = &state.pins else {
         let run = run.short();
         let message = match state.stage {
-            Stage::Ended(_) => {
+            RunStage::Ended(_) => {
                 format!(
                     "run {run} ended before it had begun, so it left nothing; `docket why {run}` says how its task goes on"
                 )
             }
-            Stage::Unstarted
-            | Stage::Deciding
-            | Stage::Model(_)
-            | Stage::Tools
-            | Stage::Gates
-            | Stage::Paused
-            | Stage::Blocked => format!("run {run} has not started yet; `docket follow {run}` waits for it"),
+            RunStage::Unstarted
+            | RunStage::Deciding
+            | RunStage::Model(_)
+            | RunStage::Tools
+            | RunStage::Gates
+            | RunStage::Paused
+            | RunStage::Blocked => {
+                format!("run {run} has not started yet; `docket follow {run}` waits for it")
+            }
         };
-        return Err(Failure::new(Exit::Refused, message));
+        return Err(CliError::new(ExitKind::Refused, message));
     };
-    let blobs = Remote(client);
-    let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
+    let blobs = RemoteBlobs(client);
+    let base = ensure_cached_base(&pins.base, &blobs, &cx.home.ensure_folder("cache")?)
         .await
-        .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
-    let scratch = cx.home.folder("scratch")?;
-    let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(Exit::Failed)?;
-    note_skipped(run, result.skipped());
+        .fail_with(ExitKind::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+    let scratch = cx.home.ensure_folder("scratch")?;
+    let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(ExitKind::Failed)?;
+    note_skipped(run, result.skipped_paths());
     Ok((result, state))
 }
 
@@ -67,18 +72,20 @@ pub(crate) async fn result_of(
 const SKIPPED_NAMED_MAX: usize = 5;
 
 /// Says what a commit cannot hold of a run's tree, before it is missed.
-fn note_skipped(run: RunId, skipped: &[WorkPath]) {
+fn note_skipped(run: RunId, skipped: &[WorkspacePath]) {
     if skipped.is_empty() {
         return;
     }
-    let named =
-        skipped.iter().take(SKIPPED_NAMED_MAX).map(|path| format!("`{}`", display::line(&path.to_string())));
+    let named = skipped
+        .iter()
+        .take(SKIPPED_NAMED_MAX)
+        .map(|path| format!("`{}`", display::sanitize_line(&path.to_string())));
     let named = named.collect::<Vec<_>>().join(", ");
     let more = match skipped.len().saturating_sub(SKIPPED_NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    display::note(&format!(
+    display::print_note(&format!(
         "not in the result of run {}: {named}{more}; `docket diff {}` says why",
         run.short(),
         run.short()

@@ -6,23 +6,23 @@
 //! stands in the log with an intent and no result.
 
 mod check;
-mod stage;
+mod setup;
 mod watch;
 
 use std::time::{Duration, Instant};
 
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use serde::Serialize;
 
 use crate::{
     commands::runs::{replay, verify},
-    context::Context,
-    home::{Home, OwnerCommand},
+    context::CliContext,
+    home::{DocketHome, OwnerCommand},
     output::{
-        display::{self, Cell, Style, Table},
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        display::{self, TableCell, TextStyle, TextTable},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
-    services::serve::{Served, ServerArgs},
+    services::serve::{HomeCoordinator, ServerArgs},
 };
 
 /// The lease of the demo: short, so that a killed supervisor's work is taken over while one watches.
@@ -30,7 +30,7 @@ const LEASE_MS: u64 = 1500;
 /// All tasks must have ended by then: some seconds, and many times that beside a build.
 const TASKS_TIME_MAX: Duration = Duration::from_mins(10);
 /// How long the last worker may take to end in order.
-const WORKER_END: Duration = Duration::from_secs(5);
+const WORKER_STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ Examples:
   docket demo
   DOCKET_HOME=/tmp/docket docket demo --keep && DOCKET_HOME=/tmp/docket docket ps"
 )]
-pub(crate) struct Args {
+pub(crate) struct DemoArgs {
     /// Keep its state in the home, for `docket ps`, `replay`, `verify` and the rest
     #[arg(long)]
     keep: bool,
@@ -50,80 +50,86 @@ pub(crate) struct Args {
 
 /// How it went, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DemoReport {
     ok: bool,
     decisions: &'static str,
-    tasks: Vec<check::Checked>,
-    kills: Vec<watch::Kill>,
+    tasks: Vec<check::TaskCheck>,
+    kills: Vec<watch::KilledProcess>,
     left_out: Vec<String>,
-    verify: verify::Report,
+    verify: verify::VerifyReport,
     home: Option<String>,
     took_ms: u128,
 }
 
 /// Shows it.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run_demo(mut cx: CliContext, args: DemoArgs) -> CliResult {
     let begun = Instant::now();
     let folder = if args.keep {
         None
     } else {
         let folder = tempfile::Builder::new().prefix("docket-demo-").tempdir()?;
-        cx.home = Home::open(Some(folder.path()))?;
+        cx.home = DocketHome::open(Some(folder.path()))?;
         Some(folder)
     };
     cx.config.server.lease_ms = LEASE_MS;
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.store = None;
-    say(
+    print_line(
         &cx,
         "The model's decisions here are scripted. All else is real: log, queue, processes, sandbox, tests, git.",
     );
-    let served = Served::start(&mut cx, &ServerArgs::default(), OwnerCommand::Demo).await?;
-    let client = Client::new(served.address(), cx.home.token()?)?;
-    let report = play(&cx, &client, served.address(), begun).await;
+    let served = HomeCoordinator::start(&mut cx, &ServerArgs::default(), OwnerCommand::Demo).await?;
+    let client = CoordinatorClient::new(served.address(), cx.home.load_or_create_token()?)?;
+    let report = run_scenario(&cx, &client, served.address(), begun).await;
     served.stop().await;
     let mut report = report?;
     report.home = folder.is_none().then(|| cx.home.path().display().to_string());
-    conclude(&cx, &report);
-    Ok(if report.ok { Exit::Ok } else { Exit::Failed })
+    print_report(&cx, &report);
+    Ok(if report.ok { ExitKind::Ok } else { ExitKind::Failed })
 }
 
-async fn play(cx: &Context, client: &Client, address: &str, begun: Instant) -> Outcome<Report> {
-    let staged = stage::prepare(cx, client).await?;
-    let mut workers = stage::Workers::start(cx, address).await?;
-    let play = watch::until_ended(cx, client, &staged.tasks, &mut workers);
+async fn run_scenario(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    address: &str,
+    begun: Instant,
+) -> CliResult<DemoReport> {
+    let staged = setup::prepare_demo(cx, client).await?;
+    let mut workers = setup::DemoWorkers::start(cx, address).await?;
+    let play = watch::watch_until_ended(cx, client, &staged.tasks, &mut workers);
     let kills = tokio::time::timeout(TASKS_TIME_MAX, play).await.map_err(|_| {
         let message = format!(
             "the tasks did not end within {} s; run with --keep and look at `docket ps`",
             TASKS_TIME_MAX.as_secs()
         );
-        Failure::new(Exit::Failed, message)
+        CliError::new(ExitKind::Failed, message)
     });
-    workers.end(WORKER_END).await;
+    workers.stop(WORKER_STOP_GRACE).await;
     let kills = kills??;
-    say(cx, "");
-    say(cx, "Each result is made again from the log, and its tests are run in the sandbox:");
-    let tasks = check::all(cx, client, &staged.tasks).await?;
-    if !cx.json() {
-        say_results(cx, &tasks);
+    print_line(cx, "");
+    print_line(cx, "Each result is made again from the log, and its tests are run in the sandbox:");
+    let tasks = check::check_tasks(cx, client, &staged.tasks).await?;
+    if !cx.is_json() {
+        print_results(cx, &tasks);
         if let Some(kill) = kills.first() {
-            say(cx, "");
-            replay::all_of(cx, client, kill.run).await?;
+            print_line(cx, "");
+            replay::print_all_turns(cx, client, kill.run).await?;
         }
-        say(cx, "");
+        print_line(cx, "");
     }
     let verified =
-        verify::whole_log(cx, client, &crate::history::lineage::Source::Client(client.clone())).await?;
-    if !cx.json() {
-        verify::say(cx, &verified);
+        verify::verify_whole_log(cx, client, &crate::history::lineage::HistorySource::Client(client.clone()))
+            .await?;
+    if !cx.is_json() {
+        verify::print_report(cx, &verified);
     }
-    let ok = verified.ok && kills.len() == watch::KILLS && tasks.iter().all(|task| task.green);
-    Ok(Report {
+    let ok = verified.ok && kills.len() == watch::KILL_COUNT && tasks.iter().all(|task| task.green);
+    Ok(DemoReport {
         ok,
         decisions: "scripted",
         tasks,
         kills,
-        left_out: staged.left_out,
+        left_out: staged.skipped_projects,
         verify: verified,
         home: None,
         took_ms: begun.elapsed().as_millis(),
@@ -131,32 +137,32 @@ async fn play(cx: &Context, client: &Client, address: &str, begun: Instant) -> O
 }
 
 /// A line for people.
-fn say(cx: &Context, text: &str) {
-    if !cx.json() {
-        display::say(text);
+fn print_line(cx: &CliContext, text: &str) {
+    if !cx.is_json() {
+        display::print_line(text);
     }
 }
 
-fn say_results(cx: &Context, tasks: &[check::Checked]) {
-    let mut table = Table::new(&["PROJECT", "TASK", "STATE", "TESTS", "LEASES", "TURNS", "TITLE"]);
+fn print_results(cx: &CliContext, tasks: &[check::TaskCheck]) {
+    let mut table = TextTable::new(&["PROJECT", "TASK", "STATE", "TESTS", "LEASES", "TURNS", "TITLE"]);
     for task in tasks {
-        let (style, word) = if task.green { (Style::Good, "green") } else { (Style::Bad, "red") };
-        table.row(vec![
-            Cell::new(&task.project),
-            Cell::new(&task.name),
-            Cell::new(&task.state),
-            Cell::styled(word, style),
-            Cell::new(task.leases.to_string()),
-            Cell::new(task.turns.to_string()),
-            Cell::new(&task.title),
+        let (style, word) = if task.green { (TextStyle::Good, "green") } else { (TextStyle::Bad, "red") };
+        table.add_row(vec![
+            TableCell::new(&task.project),
+            TableCell::new(&task.name),
+            TableCell::new(&task.state),
+            TableCell::styled(word, style),
+            TableCell::new(task.leases.to_string()),
+            TableCell::new(task.turns.to_string()),
+            TableCell::new(&task.title),
         ]);
     }
-    display::say(&table.render(cx.screen));
+    display::print_line(&table.render(cx.screen));
 }
 
-fn conclude(cx: &Context, report: &Report) {
-    if cx.json() {
-        display::say_json(report);
+fn print_report(cx: &CliContext, report: &DemoReport) {
+    if cx.is_json() {
+        display::print_json(report);
         return;
     }
     let green = report.tasks.iter().filter(|task| task.green).count();
@@ -166,15 +172,15 @@ fn conclude(cx: &Context, report: &Report) {
         report.kills.len(),
         Duration::from_millis(u64::try_from(report.took_ms).unwrap_or(u64::MAX)).as_secs_f64()
     );
-    let style = if report.ok { Style::Good } else { Style::Bad };
-    display::say(&cx.screen.paint(style, &text));
+    let style = if report.ok { TextStyle::Good } else { TextStyle::Bad };
+    display::print_line(&cx.screen.paint(style, &text));
     if let Some(home) = &report.home {
-        let home = display::line(home).into_owned();
-        display::say(&format!("Kept. Try: docket --home {home} ps, or replay, show, diff, verify"));
+        let home = display::sanitize_line(home).into_owned();
+        display::print_line(&format!("Kept. Try: docket --home {home} ps, or replay, show, diff, verify"));
     }
 }
 
 /// A failure of the demo's own stage.
-fn staging<T, E: Into<anyhow::Error>>(result: Result<T, E>, what: &str) -> Outcome<T> {
-    result.fail_with(Exit::Failed, || format!("the demo cannot {what}"))
+fn map_setup_error<T, E: Into<anyhow::Error>>(result: Result<T, E>, what: &str) -> CliResult<T> {
+    result.fail_with(ExitKind::Failed, || format!("the demo cannot {what}"))
 }

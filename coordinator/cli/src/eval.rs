@@ -5,18 +5,18 @@
 //! processes of their own, as in `docket up`. What is reported comes from the same folds as `docket metrics` and
 //! `docket cost`; nothing is counted here a second time.
 
-mod accept;
 mod chart;
-mod compare;
-mod form;
-mod html;
-mod laid;
+mod checks;
+mod comparison;
+mod html_report;
+mod leak_check;
 mod matrix;
-mod play;
-mod stage;
+mod overlay_files;
+mod report_table;
+mod runner;
+mod setup;
 mod suite;
-mod table;
-mod unread;
+mod suite_file;
 
 use std::{num::NonZeroU32, path::PathBuf};
 
@@ -24,21 +24,21 @@ use docket_schema::message::ModelRef;
 use docket_worker::policy::PathGlob;
 
 use self::{
-    form::EngineName,
-    matrix::{Choice, Matrix, Try},
-    suite::Suite,
+    matrix::{EvalMatrix, EvalSelection, EvalTrial},
+    suite::EvalSuite,
+    suite_file::EngineName,
 };
 use crate::{
-    config::values::model,
+    config::values::parse_model,
     connect::logging,
-    context::Context,
-    home::Home,
+    context::CliContext,
+    home::DocketHome,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
     tasks::{
-        roles::{self, RoleModel},
+        role_overrides::{self, RoleModel},
         task_checks::check_keys,
     },
 };
@@ -65,9 +65,9 @@ Examples:
   docket eval my-suite --only 'safety/*' --only mixed-numbers
   docket eval compare old.json new.json"
 )]
-pub(crate) struct Args {
+pub(crate) struct EvalArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<EvalCommand>,
     /// The suite's folder
     #[arg(value_name = "SUITE", required = true)]
     suite: Option<PathBuf>,
@@ -75,12 +75,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<EngineName>,
     /// A model, in place of those that the tasks name, and of all that docket.toml names beside them
-    #[arg(long, short, value_name = "MODEL", value_parser = model)]
+    #[arg(long, short, value_name = "MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
     /// The model of one role of the engines, as coder=openai:gpt-4.1-mini; may be given more than once, for roles that
     /// each engine has, and not beside --model, which is every role's [default: `roles.NAME.model` of docket.toml, else
     /// the task's model]
-    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = role_overrides::parse_role_model)]
     role: Vec<RoleModel>,
     /// Where that model's API is
     #[arg(long, value_name = "URL", requires = "model")]
@@ -100,32 +100,32 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum EvalCommand {
     /// Two reports of `docket eval --json`: what got better and worse
-    Compare(compare::Args),
+    Compare(comparison::EvalCompareArgs),
 }
 
 /// Evaluates, or compares.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    match &args.what {
-        Some(What::Compare(compare)) => compare::run(&cx, compare),
-        None => evaluate(cx, &args).await,
+pub(crate) async fn run_eval(cx: CliContext, args: EvalArgs) -> CliResult {
+    match &args.command {
+        Some(EvalCommand::Compare(compare)) => comparison::run_eval_compare(&cx, compare),
+        None => evaluate_suite(cx, &args).await,
     }
 }
 
-async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
-    logging::start(cx.verbose)?;
+async fn evaluate_suite(mut cx: CliContext, args: &EvalArgs) -> CliResult {
+    logging::init_logging(cx.verbose)?;
     let folder =
-        args.suite.as_deref().ok_or_else(|| Failure::new(Exit::Usage, "no suite; name its folder"))?;
-    let suite = Suite::read(folder)?;
-    cx.config.prices_toml = suite.prices(cx.config.prices_toml.as_deref());
+        args.suite.as_deref().ok_or_else(|| CliError::new(ExitKind::Usage, "no suite; name its folder"))?;
+    let suite = EvalSuite::read(folder)?;
+    cx.config.prices_toml = suite.merged_prices(cx.config.prices_toml.as_deref());
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });
-    let choice = Choice { engines: &args.engine, model, roles: &args.role, only: &args.only };
-    let matrix = Matrix::of(&cx, &suite, &choice)?;
-    let models = matrix.tries.iter().flat_map(Try::models).map(|model| ("the model", model));
+    let choice = EvalSelection { engines: &args.engine, model, roles: &args.role, task_globs: &args.only };
+    let matrix = EvalMatrix::build(&cx, &suite, &choice)?;
+    let models = matrix.trials.iter().flat_map(EvalTrial::models).map(|model| ("the model", model));
     check_keys(models, |name| std::env::var(name).ok())?;
     let page = args.html.as_deref().map(|path| std::fs::File::create(path).map(|file| (path, file)));
-    let page = page.transpose().fail_with(Exit::Usage, || {
+    let page = page.transpose().fail_with(ExitKind::Usage, || {
         format!("cannot write {}", args.html.as_deref().unwrap_or(folder).display())
     })?;
     let temporary = if args.keep {
@@ -133,20 +133,20 @@ async fn evaluate(mut cx: Context, args: &Args) -> Outcome {
     } else {
         let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix("docket-eval-").permissions(own).tempdir()?;
-        cx.home = Home::open(Some(folder.path()))?;
+        cx.home = DocketHome::open(Some(folder.path()))?;
         Some(folder)
     };
     cx.config.slots = args.workers.map_or(cx.config.slots, NonZeroU32::get);
-    let report = play::play(&mut cx, &suite, &matrix).await?;
+    let report = runner::run_evaluation(&mut cx, &suite, &matrix).await?;
     drop(temporary);
     if let Some((path, mut file)) = page {
-        std::io::Write::write_all(&mut file, html::page(&report).as_bytes())
-            .fail_with(Exit::Failed, || format!("cannot write {}", path.display()))?;
+        std::io::Write::write_all(&mut file, html_report::render_page(&report).as_bytes())
+            .fail_with(ExitKind::Failed, || format!("cannot write {}", path.display()))?;
     }
-    if cx.json() {
-        display::say_json(&report);
+    if cx.is_json() {
+        display::print_json(&report);
     } else {
-        table::say(&cx, &report);
+        report_table::print_report(&cx, &report);
     }
-    Ok(if report.is_passed() { Exit::Ok } else { Exit::Failed })
+    Ok(if report.is_passed() { ExitKind::Ok } else { ExitKind::Failed })
 }

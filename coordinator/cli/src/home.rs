@@ -28,7 +28,7 @@ use crate::{
     home::handover::HandoverRequest,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -40,21 +40,21 @@ const READABLE_BY_OTHERS: u32 = 0o055;
 /// Bits of a secret file's mode that let others read or change it.
 const OPEN_TO_OTHERS: u32 = 0o077;
 /// How long a lock may outlive its owner: a child takes that long from fork to exec on a busy machine.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LOCK_LINGER_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether it is gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Shortest token that somebody may have written by hand.
 const TOKEN_CHARS_MIN: usize = 32;
 
 /// A home. Its folder exists, and nobody else may write to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Home {
+pub(crate) struct DocketHome {
     path: PathBuf,
 }
 
 /// Who owns a home: the content of its lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Owner {
+pub(crate) struct HomeOwner {
     /// Its process.
     pub(crate) pid: u32,
     /// Version of its build.
@@ -99,25 +99,25 @@ impl std::fmt::Display for OwnerCommand {
 
 /// What the lock file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ownership {
+pub(crate) enum HomeOwnership {
     /// Nobody owns the home.
     Free,
     /// Somebody does, and is about to say where it answers.
     Starting,
     /// Somebody does.
-    Owned(Owner),
+    Owned(HomeOwner),
 }
 
-impl Owner {
+impl HomeOwner {
     /// Whether its process has ended, though its lock is held: by children that it was about to start, until they are
     /// what they are to be. Of an owner in another process namespace nobody here knows, and it looks gone as well.
     pub(crate) fn is_gone(&self) -> bool {
         let pid = i32::try_from(self.pid).map(Pid::from_raw);
-        pid.is_ok_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::Error::ESRCH)) || self.is_dead()
+        pid.is_ok_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::Error::ESRCH)) || self.is_zombie()
     }
 
     /// Whether it waits for its parent to hear of its end.
-    fn is_dead(&self) -> bool {
+    fn is_zombie(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, Some('Z' | 'X'))
@@ -126,53 +126,53 @@ impl Owner {
 
 /// The lock, held until this is dropped or the process ends.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct HomeLock {
     file: File,
 }
 
-impl Home {
+impl DocketHome {
     /// The home at `flag`, or at its usual place. Makes the folder, for its owner's eyes only.
-    pub(crate) fn open(flag: Option<&Path>) -> Outcome<Self> {
+    pub(crate) fn open(flag: Option<&Path>) -> CliResult<Self> {
         let path = match flag {
             Some(path) => path.to_owned(),
-            None => usual_place()?,
+            None => default_path()?,
         };
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&path)
-            .fail_with(Exit::Failed, || {
+            .fail_with(ExitKind::Failed, || {
                 format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
             })?;
         let path = std::path::absolute(&path)?;
         let home = Self { path };
-        let mode = home.mode()?;
+        let mode = home.permission_bits()?;
         if mode & WRITABLE_BY_OTHERS != 0 {
             let at = home.path.display();
             let message = format!(
                 "others may write to the home {at} (mode {mode:04o}) and so could put a database or token of \
                  theirs there; `chmod go-w {at}`, or name another with --home"
             );
-            return Err(Failure::new(Exit::Refused, message));
+            return Err(CliError::new(ExitKind::Refused, message));
         }
         Ok(home)
     }
 
     /// Tells whoever begins to serve the home that others can look into it. The files that hold secrets are
     /// closed all the same: it is a word of warning.
-    pub(crate) fn tell_if_open_to_others(&self) -> Outcome<()> {
-        let mode = self.mode()?;
+    pub(crate) fn warn_if_readable_by_others(&self) -> CliResult<()> {
+        let mode = self.permission_bits()?;
         if mode & READABLE_BY_OTHERS != 0 {
             let at = self.path.display();
-            display::note(&format!(
+            display::print_note(&format!(
                 "note: others can look into the home {at} (mode {mode:04o}); `chmod 700 {at}` closes it"
             ));
         }
         Ok(())
     }
 
-    fn mode(&self) -> Outcome<u32> {
-        let found = std::fs::metadata(&self.path).fail_with(Exit::Failed, || {
+    fn permission_bits(&self) -> CliResult<u32> {
+        let found = std::fs::metadata(&self.path).fail_with(ExitKind::Failed, || {
             format!("cannot look at the home {}; name another with --home", self.path.display())
         })?;
         Ok(found.permissions().mode() & 0o7777)
@@ -189,18 +189,18 @@ impl Home {
     }
 
     /// The embedded store's database.
-    pub(crate) fn database(&self) -> PathBuf {
+    pub(crate) fn database_path(&self) -> PathBuf {
         self.path.join("docket.db")
     }
 
     /// A folder inside, made if it is missing: `cache`, `scratch`.
-    pub(crate) fn folder(&self, name: &str) -> Outcome<PathBuf> {
+    pub(crate) fn ensure_folder(&self, name: &str) -> CliResult<PathBuf> {
         let path = self.path.join(name);
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&path)
-            .fail_with(Exit::Failed, || {
+            .fail_with(ExitKind::Failed, || {
                 format!("cannot make the folder {}; check its permissions", path.display())
             })?;
         Ok(path)
@@ -208,68 +208,68 @@ impl Home {
 
     /// The token of this home's coordinator, made at the first call. Of two processes that make one
     /// at once, one wins and both use its token.
-    pub(crate) fn token(&self) -> Outcome<Secret> {
+    pub(crate) fn load_or_create_token(&self) -> CliResult<Secret> {
         let path = self.path.join("token");
         let failed = || format!("cannot read or make the token {}; check its permissions", path.display());
         match File::open(&path) {
-            Ok(file) => return token_in(file, &path),
+            Ok(file) => return read_token(file, &path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).fail_with(Exit::Failed, failed),
+            Err(error) => return Err(error).fail_with(ExitKind::Failed, failed),
         }
         let fresh = format!("dkt_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
-        let mut file = tempfile::NamedTempFile::new_in(&self.path).fail_with(Exit::Failed, failed)?;
-        file.write_all(fresh.as_bytes()).fail_with(Exit::Failed, failed)?;
-        file.as_file().set_permissions(Permissions::from_mode(0o600)).fail_with(Exit::Failed, failed)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.path).fail_with(ExitKind::Failed, failed)?;
+        file.write_all(fresh.as_bytes()).fail_with(ExitKind::Failed, failed)?;
+        file.as_file().set_permissions(Permissions::from_mode(0o600)).fail_with(ExitKind::Failed, failed)?;
         // Linked into place whole, or refused because another process was first.
         match file.persist_noclobber(&path) {
             Ok(_) => {}
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error.error).fail_with(Exit::Failed, failed),
+            Err(error) => return Err(error.error).fail_with(ExitKind::Failed, failed),
         }
-        token_in(File::open(&path).fail_with(Exit::Failed, failed)?, &path)
+        read_token(File::open(&path).fail_with(ExitKind::Failed, failed)?, &path)
     }
 
     /// Takes the lock, if nobody has it; where whoever has it has died, a moment later.
-    pub(crate) fn lock(&self) -> Outcome<Option<Lock>> {
-        let until = Instant::now() + LINGER;
+    pub(crate) fn lock(&self) -> CliResult<Option<HomeLock>> {
+        let until = Instant::now() + LOCK_LINGER_MAX;
         loop {
             if let Some(lock) = self.try_lock()? {
                 return Ok(Some(lock));
             }
             match self.ownership()? {
-                Ownership::Owned(owner) if owner.is_gone() && Instant::now() < until => {
-                    std::thread::sleep(LOOK_AGAIN);
+                HomeOwnership::Owned(owner) if owner.is_gone() && Instant::now() < until => {
+                    std::thread::sleep(LOCK_POLL_INTERVAL);
                 }
-                Ownership::Free if Instant::now() < until => {}
-                Ownership::Owned(_) | Ownership::Starting | Ownership::Free => return Ok(None),
+                HomeOwnership::Free if Instant::now() < until => {}
+                HomeOwnership::Owned(_) | HomeOwnership::Starting | HomeOwnership::Free => return Ok(None),
             }
         }
     }
 
     /// Takes the lock, if nobody has it.
-    pub(crate) fn try_lock(&self) -> Outcome<Option<Lock>> {
+    pub(crate) fn try_lock(&self) -> CliResult<Option<HomeLock>> {
         self.try_lock_in(self.lock_file()?)
     }
 
     /// Takes the lock of the one `docket up` that a home may have, if no process has it. A lock may outlive its owner
     /// for a moment, so it is tried for that long.
-    pub(crate) fn lock_up(&self) -> Outcome<Option<Lock>> {
-        let until = Instant::now() + LINGER;
+    pub(crate) fn lock_for_up(&self) -> CliResult<Option<HomeLock>> {
+        let until = Instant::now() + LOCK_LINGER_MAX;
         loop {
             let lock = self.try_lock_in(open_lock_file(&self.up_lock_path())?)?;
             if lock.is_some() || Instant::now() >= until {
                 return Ok(lock);
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(LOCK_POLL_INTERVAL);
         }
     }
 
-    fn try_lock_in(&self, mut file: File) -> Outcome<Option<Lock>> {
-        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+    fn try_lock_in(&self, mut file: File) -> CliResult<Option<HomeLock>> {
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&file_lock_request(libc::F_WRLCK))) {
             Ok(_) => {}
             Err(nix::Error::EAGAIN | nix::Error::EACCES) => return Ok(None),
             Err(error) => {
-                return Err(error).fail_with(Exit::Failed, || {
+                return Err(error).fail_with(ExitKind::Failed, || {
                     format!("cannot lock {}; is the home on a file system with locks?", self.path.display())
                 });
             }
@@ -277,28 +277,28 @@ impl Home {
         // What a former owner said stayed until now: words that go before their lock would look like an owner who begins.
         file.set_len(0)?;
         file.rewind()?;
-        Ok(Some(Lock { file }))
+        Ok(Some(HomeLock { file }))
     }
 
     /// Who owns the home, without touching the lock.
-    pub(crate) fn ownership(&self) -> Outcome<Ownership> {
-        Ok(match self.said_under_lock(self.lock_file()?)? {
-            None => Ownership::Free,
-            Some(text) => serde_json::from_str(&text).map_or(Ownership::Starting, Ownership::Owned),
+    pub(crate) fn ownership(&self) -> CliResult<HomeOwnership> {
+        Ok(match self.read_lock_text(self.lock_file()?)? {
+            None => HomeOwnership::Free,
+            Some(text) => serde_json::from_str(&text).map_or(HomeOwnership::Starting, HomeOwnership::Owned),
         })
     }
 
     /// The request of this home's `docket up` to serve it, if there is one.
-    pub(crate) fn handover_request(&self) -> Outcome<Option<HandoverRequest>> {
-        let said = self.said_under_lock(open_lock_file(&self.up_lock_path())?)?;
+    pub(crate) fn handover_request(&self) -> CliResult<Option<HandoverRequest>> {
+        let said = self.read_lock_text(open_lock_file(&self.up_lock_path())?)?;
         Ok(said.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// What the holder of a lock says in its file; `None` where nobody holds it.
-    fn said_under_lock(&self, mut file: File) -> Outcome<Option<String>> {
-        let mut asked = whole_file(libc::F_WRLCK);
+    fn read_lock_text(&self, mut file: File) -> CliResult<Option<String>> {
+        let mut asked = file_lock_request(libc::F_WRLCK);
         fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked))
-            .fail_with(Exit::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
+            .fail_with(ExitKind::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
         if i32::from(asked.l_type) == libc::F_UNLCK {
             return Ok(None);
         }
@@ -316,12 +316,12 @@ impl Home {
         self.path.join("up.lock")
     }
 
-    fn lock_file(&self) -> Outcome<File> {
+    fn lock_file(&self) -> CliResult<File> {
         open_lock_file(&self.lock_path())
     }
 }
 
-fn open_lock_file(path: &Path) -> Outcome<File> {
+fn open_lock_file(path: &Path) -> CliResult<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -329,12 +329,12 @@ fn open_lock_file(path: &Path) -> Outcome<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .fail_with(Exit::Failed, || format!("cannot open {}; check its permissions", path.display()))
+        .fail_with(ExitKind::Failed, || format!("cannot open {}; check its permissions", path.display()))
 }
 
-impl Lock {
+impl HomeLock {
     /// Says that a command has the home for a moment, and answers nowhere.
-    pub(crate) fn announce_moment(&mut self) -> Outcome<()> {
+    pub(crate) fn announce_short_command(&mut self) -> CliResult<()> {
         self.announce(None, None, None)
     }
 
@@ -344,7 +344,7 @@ impl Lock {
         address: String,
         command: OwnerCommand,
         store: String,
-    ) -> Outcome<()> {
+    ) -> CliResult<()> {
         self.announce(Some(address), Some(command), Some(store))
     }
 
@@ -353,13 +353,13 @@ impl Lock {
         address: Option<String>,
         command: Option<OwnerCommand>,
         store: Option<String>,
-    ) -> Outcome<()> {
+    ) -> CliResult<()> {
         let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION").to_owned());
-        self.say(&Owner { pid, version, address, command, store })
+        self.write_text(&HomeOwner { pid, version, address, command, store })
     }
 
     /// Says something in the lock's file, in place of what was said before.
-    pub(crate) fn say(&mut self, what: &impl Serialize) -> Outcome<()> {
+    pub(crate) fn write_text(&mut self, what: &impl Serialize) -> CliResult<()> {
         let text = serde_json::to_vec(what).expect("no map in it");
         self.file.rewind()?;
         self.file.write_all(&text)?;
@@ -368,12 +368,12 @@ impl Lock {
     }
 
     /// Says nothing any more.
-    pub(crate) fn unsay(&mut self) -> std::io::Result<()> {
+    pub(crate) fn clear_text(&mut self) -> std::io::Result<()> {
         self.file.set_len(0)
     }
 }
 
-fn whole_file(kind: i32) -> libc::flock {
+fn file_lock_request(kind: i32) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(kind).expect("lock kinds are 0, 1 and 2"),
         l_whence: i16::try_from(libc::SEEK_SET).expect("0"),
@@ -385,9 +385,9 @@ fn whole_file(kind: i32) -> libc::flock {
 
 /// The token in the open file. One that others may read is no secret, and a short one can be guessed: both
 /// can only be of somebody's own making.
-fn token_in(mut file: File, path: &Path) -> Outcome<Secret> {
+fn read_token(mut file: File, path: &Path) -> CliResult<Secret> {
     let failed = || format!("cannot read the token {}; check its permissions", path.display());
-    let found = file.metadata().fail_with(Exit::Failed, failed)?;
+    let found = file.metadata().fail_with(ExitKind::Failed, failed)?;
     let mode = found.permissions().mode() & 0o7777;
     let at = path.display();
     if mode & OPEN_TO_OTHERS != 0 {
@@ -395,29 +395,29 @@ fn token_in(mut file: File, path: &Path) -> Outcome<Secret> {
             "others may read or change the token file {at} (mode {mode:04o}), and it is an administrator's; remove \
              it and start again for a fresh one, or `chmod 600 {at}` where nobody can have seen it"
         );
-        return Err(Failure::new(Exit::Refused, message));
+        return Err(CliError::new(ExitKind::Refused, message));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text).fail_with(Exit::Failed, failed)?;
+    file.read_to_string(&mut text).fail_with(ExitKind::Failed, failed)?;
     if text.trim().len() < TOKEN_CHARS_MIN {
         let message = format!(
             "the token file {at} holds fewer than {TOKEN_CHARS_MIN} characters; remove it and start again for a fresh \
              one"
         );
-        return Err(Failure::new(Exit::Refused, message));
+        return Err(CliError::new(ExitKind::Refused, message));
     }
     Secret::new(&text).ok_or_else(|| {
-        Failure::new(Exit::Refused, format!("the token file {at} is wrong; remove it and start again"))
+        CliError::new(ExitKind::Refused, format!("the token file {at} is wrong; remove it and start again"))
     })
 }
 
-fn usual_place() -> Outcome<PathBuf> {
+fn default_path() -> CliResult<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("docket"))
         .ok_or_else(|| {
-            Failure::new(Exit::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME")
+            CliError::new(ExitKind::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME")
         })
 }
 
@@ -431,9 +431,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_many_gets_the_lock_and_the_next_one_after_it() {
+    fn one_contender_gets_the_lock_and_it_is_free_afterwards() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         for _ in 0..20 {
             let (start, done, won) = (Barrier::new(8), Barrier::new(8), AtomicU32::new(0));
             std::thread::scope(|scope| {
@@ -449,36 +449,36 @@ mod tests {
                 }
             });
             assert_eq!(won.load(Ordering::Relaxed), 1);
-            assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+            assert_eq!(home.ownership().expect("asks"), HomeOwnership::Free);
         }
     }
 
     #[test]
-    fn an_owner_is_known_by_what_it_says_until_it_goes() {
+    fn owner_announcement_is_visible_until_the_lock_is_released() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(&folder.path().join("new/home"))).expect("opens");
+        let home = DocketHome::open(Some(&folder.path().join("new/home"))).expect("opens");
         let mode = std::fs::metadata(home.path()).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         let mut lock = home.try_lock().expect("tries").expect("is free");
-        assert_eq!(home.ownership().expect("asks"), Ownership::Starting);
+        assert_eq!(home.ownership().expect("asks"), HomeOwnership::Starting);
         let mut announce = |address: &str| {
             lock.announce_service(address.to_owned(), OwnerCommand::Up, "a store".to_owned()).expect("says");
         };
         announce("http://127.0.0.1:7117/much-longer-than-the-next");
         announce("http://127.0.0.1:1");
-        let Ownership::Owned(owner) = home.ownership().expect("asks") else { panic!("owned") };
+        let HomeOwnership::Owned(owner) = home.ownership().expect("asks") else { panic!("owned") };
         assert_eq!((owner.pid, owner.address.as_deref()), (std::process::id(), Some("http://127.0.0.1:1")));
         drop(lock);
-        assert_eq!(home.ownership().expect("asks"), Ownership::Free);
+        assert_eq!(home.ownership().expect("asks"), HomeOwnership::Free);
     }
 
     #[test]
-    fn a_lock_that_outlives_its_owner_for_a_moment_is_waited_for() {
+    fn lock_of_dead_owner_is_waited_for() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         let lock = home.try_lock().expect("tries").expect("is free");
         // No process has this id: they end far below.
-        let owner = Owner {
+        let owner = HomeOwner {
             pid: u32::try_from(i32::MAX).expect("fits"),
             version: String::new(),
             address: None,
@@ -488,37 +488,37 @@ mod tests {
         (&lock.file).write_all(&serde_json::to_vec(&owner).expect("no map in it")).expect("writes");
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| home.lock().expect("tries").is_some());
-            std::thread::sleep(LOOK_AGAIN * 5);
+            std::thread::sleep(LOCK_POLL_INTERVAL * 5);
             drop(lock);
             assert!(waits.join().expect("ends"), "it was waited for");
         });
         let mut held = home.lock().expect("tries").expect("is free");
-        held.announce_moment().expect("says");
+        held.announce_short_command().expect("says");
         assert!(home.lock().expect("tries").is_none(), "one that lives is not waited for");
     }
 
     #[test]
-    fn a_home_that_others_may_write_to_is_refused() {
+    fn home_writable_by_others_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let set = |mode| std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).expect("sets");
         for mode in [0o770, 0o720, 0o702, 0o1777] {
             set(mode);
-            let refused = Home::open(Some(folder.path())).expect_err("is refused");
+            let refused = DocketHome::open(Some(folder.path())).expect_err("is refused");
             let text = refused.error.to_string();
-            assert!(refused.exit == Exit::Refused && text.contains("chmod go-w"), "{mode:o}: {text}");
+            assert!(refused.exit == ExitKind::Refused && text.contains("chmod go-w"), "{mode:o}: {text}");
         }
         for mode in [0o755, 0o750, 0o700] {
             set(mode);
-            Home::open(Some(folder.path())).expect("may be read, but not written");
+            DocketHome::open(Some(folder.path())).expect("may be read, but not written");
         }
     }
 
     #[test]
-    fn a_token_is_made_once_however_many_ask() {
+    fn concurrent_token_requests_create_one_token() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         let tokens: std::collections::BTreeSet<String> = std::thread::scope(|scope| {
-            let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| home.token())).collect();
+            let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| home.load_or_create_token())).collect();
             let got = asking.into_iter().map(|thread| thread.join().expect("no panic").expect("a token"));
             got.map(|token| token.expose().to_owned()).collect()
         });
@@ -528,9 +528,9 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_that_others_may_read_or_that_is_short_is_refused() {
+    fn readable_or_short_token_file_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         let path = folder.path().join("token");
         let by_hand = "x".repeat(TOKEN_CHARS_MIN);
         for (text, mode, says) in [
@@ -542,12 +542,12 @@ mod tests {
         ] {
             std::fs::write(&path, &text).expect("writes");
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("sets");
-            let refused = home.token().expect_err("is refused");
+            let refused = home.load_or_create_token().expect_err("is refused");
             let told = refused.error.to_string();
-            assert!(refused.exit == Exit::Refused && told.contains(says), "{mode:o}: {told}");
+            assert!(refused.exit == ExitKind::Refused && told.contains(says), "{mode:o}: {told}");
             assert!(!told.contains("xx"), "{told}");
         }
         std::fs::write(&path, by_hand.clone() + "\n").expect("writes");
-        assert_eq!(home.token().expect("is good").expose(), by_hand);
+        assert_eq!(home.load_or_create_token().expect("is good").expose(), by_hand);
     }
 }

@@ -13,15 +13,15 @@ mod examples;
 mod settings;
 
 /// What every file begins with.
-const MADE: &str =
+const GENERATED_HEADER: &str =
     "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
 /// How wide help texts are.
 const COLUMNS: usize = 100;
 
 /// Holds a file of the reference against what it is to be.
-fn check(name: &str, text: &str) {
+fn check_reference_file(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
-    let text = format!("{MADE}{}\n", text.trim_end());
+    let text = format!("{GENERATED_HEADER}{}\n", text.trim_end());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, text).expect("the reference can be written");
         return;
@@ -36,17 +36,17 @@ fn check(name: &str, text: &str) {
 }
 
 /// Every command, `docket` itself first, by its whole name.
-fn commands() -> Vec<(String, clap::Command)> {
-    fn walk(name: &str, command: &clap::Command, all: &mut Vec<(String, clap::Command)>) {
+fn all_commands() -> Vec<(String, clap::Command)> {
+    fn collect_commands(name: &str, command: &clap::Command, all: &mut Vec<(String, clap::Command)>) {
         all.push((name.to_owned(), command.clone()));
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()) {
-            walk(&format!("{name} {}", sub.get_name()), sub, all);
+            collect_commands(&format!("{name} {}", sub.get_name()), sub, all);
         }
     }
     let mut command = Cli::command().term_width(COLUMNS);
     command.build();
     let mut all = Vec::new();
-    walk("docket", &command, &mut all);
+    collect_commands("docket", &command, &mut all);
     all
 }
 
@@ -55,7 +55,7 @@ fn anchor(name: &str) -> String {
 }
 
 /// A cell of a table.
-fn cell(text: &str) -> String {
+fn table_cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
@@ -64,9 +64,9 @@ fn after_help(command: &clap::Command) -> String {
 }
 
 #[test]
-fn commands_are_as_their_help_says() {
+fn commands_page_matches_help() {
     let mut text = "# Commands\n\nEvery command with its `--help`. `docket man FOLDER` makes manual pages of the same words.\n\n".to_owned();
-    let all = commands();
+    let all = all_commands();
     for (name, command) in all.iter().skip(1) {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let depth = "  ".repeat(name.split(' ').count() - 2);
@@ -81,11 +81,11 @@ fn commands_are_as_their_help_says() {
         let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
         let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
     }
-    check("commands.md", &text);
+    check_reference_file("commands.md", &text);
 }
 
 #[test]
-fn exit_codes_are_as_the_help_says() {
+fn exit_codes_page_matches_help() {
     let help = after_help(&Cli::command());
     let (_, codes) = help.split_once("Exit codes:\n").expect("docket --help tells exit codes");
     let mut text = "# Exit codes\n\n| code | says |\n|---|---|\n".to_owned();
@@ -94,27 +94,27 @@ fn exit_codes_are_as_the_help_says() {
         let (code, says) = line.trim().split_once("  ").expect("a code, and what it says");
         assert_eq!(code.parse(), Ok(seen), "the codes stand in order");
         seen += 1;
-        let _ = writeln!(text, "| {code} | {} |", cell(says));
+        let _ = writeln!(text, "| {code} | {} |", table_cell(says));
     }
-    assert_eq!(seen - 1, crate::output::fail::Exit::EngineMissing.code(), "every code is told");
+    assert_eq!(seen - 1, crate::output::error::ExitKind::EngineMissing.code(), "every code is told");
     text.push_str(
         "\nWith `--json` an error is one line of JSON on standard error: `{\"error\": …, \"exit\": …}`.\n\n\
          These commands say more of theirs:\n\n",
     );
-    for (name, command) in commands().iter().skip(1) {
+    for (name, command) in all_commands().iter().skip(1) {
         let help = after_help(command);
         if ["xit code", "Ends with"].iter().any(|words| help.contains(words)) {
             let _ = writeln!(text, "- [`{name}`](commands.md#{})", anchor(name));
         }
     }
-    check("exit-codes.md", &text);
+    check_reference_file("exit-codes.md", &text);
 }
 
 #[test]
-fn settings_are_all_told() {
+fn settings_page_documents_every_setting() {
     let mut text = settings::HEAD.to_owned();
-    let mut sections: BTreeMap<&str, Vec<config::KeyWords>> = BTreeMap::new();
-    for key in config::key_words() {
+    let mut sections: BTreeMap<&str, Vec<config::SettingDoc>> = BTreeMap::new();
+    for key in config::setting_docs() {
         sections.entry(key.name.split('.').next().unwrap_or_default()).or_default().push(key);
     }
     for (section, about) in settings::SECTIONS {
@@ -127,34 +127,34 @@ fn settings_are_all_told() {
             let told = settings::ABOUT.iter().find(|(name, ..)| *name == key.name);
             let (_, says, default) =
                 told.unwrap_or_else(|| panic!("reference/settings.rs says nothing of `{}`", key.name));
-            if let settings::Default::Text(value) = default {
+            if let settings::SettingDefault::Value(value) = default {
                 assert!(config::is_default(key.name, value), "`{}` is not {value} by default", key.name);
             }
             let shown = match default {
-                settings::Default::Text(value) => format!("`{value}`"),
-                settings::Default::Words(words) => (*words).to_owned(),
+                settings::SettingDefault::Value(value) => format!("`{value}`"),
+                settings::SettingDefault::Description(words) => (*words).to_owned(),
             };
             let name = key.name.split_once('.').map_or(key.name, |(_, name)| name);
             let _ = writeln!(
                 text,
                 "| `{name}` | {} | {} | {} | `{}` |",
-                cell(says),
-                cell(&shown),
-                cell(key.allowed),
+                table_cell(says),
+                table_cell(&shown),
+                table_cell(key.allowed),
                 key.env
             );
         }
     }
     assert!(sections.is_empty(), "reference/settings.rs has no words for the sections {:?}", sections.keys());
     for (name, ..) in settings::ABOUT {
-        assert!(config::key_words().any(|key| key.name == *name), "there is no setting `{name}` any more");
+        assert!(config::setting_docs().any(|key| key.name == *name), "there is no setting `{name}` any more");
     }
     text.push_str(settings::TAIL);
-    check("settings.md", &text);
+    check_reference_file("settings.md", &text);
 }
 
 #[test]
-fn events_are_as_their_schemas_say() {
+fn events_page_matches_schemas() {
     let mut text = "# Events\n\nWhat stands in the log: kinds by stream, with their fields. Each is kept with its stream and seq, its \
                     turn, the time it was recorded, the epoch it was written under, and the hash of the one before it; \
                     `schema/schemas/` has the JSON Schemas. A payload's shape never changes under its version.\n"
@@ -165,7 +165,7 @@ fn events_are_as_their_schemas_say() {
         ("queue", "A queue's stream, `queue/NAME`."),
         ("system", "Streams of the whole installation, `system/TOPIC`."),
     ];
-    let all = docket_schema::schemas::all();
+    let all = docket_schema::schemas::all_schemas();
     let mut told = 0;
     for (family, about) in families {
         let _ = write!(text, "\n## {family}\n\n{about}\n");
@@ -176,7 +176,7 @@ fn events_are_as_their_schemas_say() {
                 continue;
             };
             let definition = schema["$defs"].get(kind).unwrap_or(schema);
-            let says = description(definition, schema);
+            let says = schema_description(definition, schema);
             assert!(!says.is_empty(), "{kind} has no doc comment");
             let _ = write!(text, "\n### {kind} {version}\n\n{says}\n");
             told += 1;
@@ -186,17 +186,17 @@ fn events_are_as_their_schemas_say() {
             };
             text.push_str("\n| field | says |\n|---|---|\n");
             for (field, value) in fields {
-                let _ = writeln!(text, "| `{field}` | {} |", cell(&description(value, schema)));
+                let _ = writeln!(text, "| `{field}` | {} |", table_cell(&schema_description(value, schema)));
             }
         }
     }
     let kinds = all.keys().filter(|name| name.split('.').count() == 4 && name.starts_with("event.")).count();
     assert_eq!(told, kinds, "every kind is told");
-    check("events.md", &text);
+    check_reference_file("events.md", &text);
 }
 
 /// What a schema says of itself, or of what it refers to.
-fn description(of: &Value, whole: &Value) -> String {
+fn schema_description(of: &Value, whole: &Value) -> String {
     let own = of["description"].as_str().map(str::to_owned);
     own.or_else(|| {
         let inner = of["anyOf"].as_array().and_then(|any| any.first()).unwrap_or(of);
@@ -207,7 +207,7 @@ fn description(of: &Value, whole: &Value) -> String {
 }
 
 #[test]
-fn routes_are_as_the_openapi_document_says() {
+fn http_page_matches_openapi_document() {
     let document = docket_coordinator::http::openapi_document();
     let mut text = "# HTTP\n\nThe coordinator's API, in short; a coordinator serves the whole of it as `GET /openapi.json`, and a copy is \
                     [openapi.json](../../openapi.json). A token comes as `Authorization: Bearer …`; who may call says which roles \
@@ -226,25 +226,25 @@ fn routes_are_as_the_openapi_document_says() {
                 text,
                 "| `{} {path}` | {} | {} |",
                 verb.to_ascii_uppercase(),
-                cell(&summary),
-                cell(who)
+                table_cell(&summary),
+                table_cell(who)
             );
         }
     }
-    check("http.md", &text);
+    check_reference_file("http.md", &text);
 }
 
 #[test]
 fn every_command_has_examples_that_parse() {
     let mut missing = Vec::new();
     let mut tried = 0;
-    for (name, command) in commands() {
+    for (name, command) in all_commands() {
         let help = after_help(&command);
         let Some((_, examples)) = help.split_once("Examples:\n") else {
             missing.push(name);
             continue;
         };
-        let found = examples::commands(examples);
+        let found = examples::parse_commands(examples);
         assert!(!found.is_empty(), "{name} has examples, and none of them runs docket");
         for words in found {
             if let Err(error) = Cli::try_parse_from(&words) {
@@ -258,7 +258,7 @@ fn every_command_has_examples_that_parse() {
 }
 
 /// What stands between backquotes in the sentences of a page, each on one line; fenced blocks are left out.
-fn inline_code(page: &str) -> Vec<String> {
+fn extract_inline_code(page: &str) -> Vec<String> {
     let (mut text, mut is_fenced) = (String::new(), false);
     for line in page.lines() {
         if line.trim_start().starts_with("```") {
@@ -275,13 +275,13 @@ fn inline_code(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn inline_code_is_what_stands_between_backquotes() {
+fn inline_code_is_text_between_backquotes() {
     let page = "Say `docket ps`, or `docket\nwhy TASK`.\n```sh\necho `no`\n```\nA ` more.\n\n| `a` |\n";
-    assert_eq!(inline_code(page), ["docket ps", "docket why TASK", "more.", "a"]);
+    assert_eq!(extract_inline_code(page), ["docket ps", "docket why TASK", "more.", "a"]);
 }
 
 /// The README and the pages, but for those that are made of the code: their commands are of the helps.
-fn written_pages() -> Vec<std::path::PathBuf> {
+fn handwritten_pages() -> Vec<std::path::PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages = vec![root.join("../README.md")];
     let mut folders = vec![root.join("docs")];
@@ -299,12 +299,12 @@ fn written_pages() -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn commands_in_the_sentences_of_pages_are_there_with_their_flags() {
+fn inline_commands_in_pages_exist_with_their_flags() {
     let mut tried = 0;
-    for page in written_pages() {
+    for page in handwritten_pages() {
         let text = std::fs::read_to_string(&page).expect("a page can be read");
-        for code in inline_code(&text).iter().filter(|code| code.starts_with("docket ")) {
-            for words in examples::commands(&format!("  {code}\n")) {
+        for code in extract_inline_code(&text).iter().filter(|code| code.starts_with("docket ")) {
+            for words in examples::parse_commands(&format!("  {code}\n")) {
                 tried += 1;
                 let Err(error) = Cli::try_parse_from(&words) else { continue };
                 // A sentence may leave out what a command needs, and have a word in place of a value.

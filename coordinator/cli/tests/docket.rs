@@ -5,7 +5,7 @@ use std::process::Command;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the binary itself is what is tested, and it ends at once")]
-fn it_says_which_it_is_and_knows_no_command_that_is_none() {
+fn version_is_printed_and_unknown_command_exits_with_2() {
     let docket = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docket"));
         command.args(args).env_remove("DOCKET_HOME").output().expect("it starts")

@@ -12,12 +12,13 @@
 //!
 //! Called by the routes, the periodic task, and commands that read an archived run in a store of its own.
 
-mod family;
-mod file;
-mod round;
+mod archive_file;
+mod archiver;
+mod lineage_group;
 
-pub use crate::place::{Place, PlaceError, is_place};
-pub use file::{FileError, Unpacked, unpack, verify_file};
-pub use round::{
-    ArchiveDies, ArchiveSettings, Archiver, Asked, KeepFor, RestoreFailed, Retention, fetch, find, restore,
+pub use crate::object_storage::{ObjectStorage, ObjectStorageError, is_storage_url};
+pub use archive_file::{ArchiveFileError, RestoredGroup, unpack_file, verify_file};
+pub use archiver::{
+    ArchiveAccessError, ArchiveFailpoint, ArchivePassRequest, ArchiveSettings, KeepFor, RetentionPolicy,
+    TaskArchiver, fetch_file, find_storage, restore_group,
 };

@@ -7,14 +7,14 @@ use std::{collections::HashMap, sync::LazyLock};
 use axum::http::HeaderValue;
 
 /// The page that every address of the dashboard begins with.
-const SHELL: &str = "index.html";
+const INDEX_PAGE: &str = "index.html";
 
 macro_rules! files {
     ($($name:literal),+ $(,)?) => { &[$(($name, include_bytes!(concat!("assets/", $name)))),+] };
 }
 
 /// Name below `/ui/assets/`, and bytes.
-static FILES: &[(&str, &[u8])] = files![
+static ASSET_FILES: &[(&str, &[u8])] = files![
     "api.js",
     "app.js",
     "backlog/bulk-actions.js",
@@ -57,19 +57,22 @@ static FILES: &[(&str, &[u8])] = files![
 
 /// A file as it is served.
 #[derive(Debug)]
-pub(crate) struct Asset {
+pub(crate) struct DashboardAsset {
     pub(crate) bytes: &'static [u8],
     pub(crate) content_type: HeaderValue,
     /// BLAKE3 of the bytes: the same bytes are never sent twice to one browser.
     pub(crate) etag: HeaderValue,
 }
 
-static ASSETS: LazyLock<HashMap<&'static str, Asset>> = LazyLock::new(|| {
-    FILES.iter().filter_map(|(name, bytes)| Some((*name, Asset::of(name, bytes)?))).collect()
+static ASSETS: LazyLock<HashMap<&'static str, DashboardAsset>> = LazyLock::new(|| {
+    ASSET_FILES
+        .iter()
+        .filter_map(|(name, bytes)| Some((*name, DashboardAsset::from_file(name, bytes)?)))
+        .collect()
 });
 
-impl Asset {
-    fn of(name: &str, bytes: &'static [u8]) -> Option<Self> {
+impl DashboardAsset {
+    fn from_file(name: &str, bytes: &'static [u8]) -> Option<Self> {
         let content_type = match name.rsplit_once('.')?.1 {
             "html" => "text/html; charset=utf-8",
             "css" => "text/css; charset=utf-8",
@@ -84,13 +87,13 @@ impl Asset {
 }
 
 /// The file of this name.
-pub(crate) fn asset(name: &str) -> Option<&'static Asset> {
+pub(crate) fn find_asset(name: &str) -> Option<&'static DashboardAsset> {
     ASSETS.get(name)
 }
 
 /// The page itself.
-pub(crate) fn shell() -> Option<&'static Asset> {
-    asset(SHELL)
+pub(crate) fn index_page() -> Option<&'static DashboardAsset> {
+    find_asset(INDEX_PAGE)
 }
 
 #[cfg(test)]
@@ -103,20 +106,20 @@ mod tests {
 
     use super::*;
 
-    fn folder() -> PathBuf {
+    fn assets_dir() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/assets")
     }
 
-    fn on_disk() -> BTreeSet<String> {
+    fn list_files_on_disk() -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        let mut folders = vec![folder()];
+        let mut folders = vec![assets_dir()];
         while let Some(at) = folders.pop() {
             for entry in fs::read_dir(&at).expect("the folder").flatten() {
                 let path = entry.path();
                 if path.is_dir() {
                     folders.push(path);
                 } else {
-                    let name = path.strip_prefix(folder()).expect("within").display().to_string();
+                    let name = path.strip_prefix(assets_dir()).expect("within").display().to_string();
                     found.insert(name);
                 }
             }
@@ -125,19 +128,19 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_the_folder_is_served_as_it_is() {
+    fn every_asset_file_is_served_unchanged() {
         let names: BTreeSet<String> = ASSETS.keys().map(|name| (*name).to_owned()).collect();
-        assert_eq!(names, on_disk());
+        assert_eq!(names, list_files_on_disk());
         for (name, asset) in ASSETS.iter() {
-            assert_eq!(asset.bytes, fs::read(folder().join(name)).expect(name), "{name}");
+            assert_eq!(asset.bytes, fs::read(assets_dir().join(name)).expect(name), "{name}");
             assert!(!asset.bytes.is_empty(), "{name}");
         }
-        assert!(shell().is_some());
+        assert!(index_page().is_some());
     }
 
     /// What a module imports, and what the page names, is there under that name.
     #[test]
-    fn every_reference_between_files_leads_to_a_file() {
+    fn every_reference_between_assets_resolves() {
         let mut followed = 0;
         for (name, asset) in ASSETS.iter() {
             let text = std::str::from_utf8(asset.bytes).expect("UTF-8");
@@ -169,7 +172,7 @@ mod tests {
 
     /// Text from elsewhere becomes a page's text, never its markup; and the policy of the answers would stop the rest.
     #[test]
-    fn no_file_makes_markup_of_text_or_runs_what_is_no_file() {
+    fn no_asset_injects_markup_or_runs_inline_code() {
         let words = [
             "innerHTML",
             "outerHTML",
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn files_stay_short() {
+    fn asset_files_stay_short() {
         for (name, asset) in ASSETS.iter() {
             let lines = std::str::from_utf8(asset.bytes).expect("UTF-8").lines().count();
             assert!(lines <= 500, "{name} has {lines} lines, at most 500");

@@ -4,9 +4,11 @@
 //! pages hold no data; they ask the API for it as any other client does. `http/ui.rs` has the routes.
 
 mod assets;
-mod cookie;
-mod headers;
+mod security_headers;
+mod session_cookie;
 
-pub(crate) use assets::{Asset, asset, shell};
-pub(crate) use cookie::{UI_HEADER, cleared, given, session_of};
-pub(crate) use headers::{dress, is_page};
+pub(crate) use assets::{DashboardAsset, find_asset, index_page};
+pub(crate) use security_headers::{add_security_headers, is_dashboard_path};
+pub(crate) use session_cookie::{
+    DASHBOARD_HEADER, clear_session_cookie, session_from_cookies, set_session_cookie,
+};

@@ -2,23 +2,23 @@
 
 use docket_schema::{
     ids::{EventHash, RunId, Seq, TaskId},
-    run::{ForkWhy, Forked},
-    task::{ForkedFrom, TaskBlockedWhy, TaskRecord, TaskState},
+    run::{ForkReason, Forked},
+    task::{ForkedFrom, TaskBlockedReason, TaskRecord, TaskState},
 };
 use uuid::Uuid;
 
 use super::{
-    table::{NOW, RUN, TASK, in_state},
+    transition_table::{NOW, RUN, TASK, record_in_state},
     *,
 };
 
 const OTHER: TaskId = TaskId(Uuid::from_u128(9));
 
 /// Commands that are about something else than a task's state: a queue, a batch, a worker.
-const OF_OTHERS: [&str; 7] =
+const COMMANDS_NOT_ABOUT_TASKS: [&str; 7] =
     ["queue unpause", "queue set", "batch budget", "limit set", "worker", "archive restore", "why"];
 
-fn forked() -> Forked {
+fn sample_fork() -> Forked {
     Forked {
         run: RunId(Uuid::from_u128(7)),
         task: TASK,
@@ -26,7 +26,7 @@ fn forked() -> Forked {
         seq: Seq(3),
         hash: EventHash::ZERO,
         turn: docket_schema::ids::Turn(1),
-        why: ForkWhy::Resume,
+        why: ForkReason::Resume,
         engine: None,
         models: None,
         hint: None,
@@ -34,53 +34,54 @@ fn forked() -> Forked {
 }
 
 /// What the decisions say to `command`, as a person would type it after `docket`.
-fn ask(record: &TaskRecord, command: &str) -> Result<Plan, Rejection> {
+fn decide_command(record: &TaskRecord, command: &str) -> Result<CommandPlan, CommandRejection> {
     let mut words = command.split_whitespace();
     match (words.next(), words.nth(1)) {
-        (Some("retry"), None) => retry(record, "me", "", Dependencies::Kept),
-        (Some("retry"), Some("--without-dependencies")) => retry(record, "me", "", Dependencies::Dropped),
-        (Some("resume"), None) => resume(record, "me", forked(), Vec::new()),
+        (Some("retry"), None) => retry(record, "me", "", DependencyRetry::Kept),
+        (Some("retry"), Some("--without-dependencies")) => retry(record, "me", "", DependencyRetry::Dropped),
+        (Some("resume"), None) => resume(record, "me", sample_fork(), Vec::new()),
         (Some("answer"), text) => answer(record, "me", &text.unwrap_or_default().into()),
         (Some("unpause"), None) => unpause(record, "me"),
-        (Some("accept"), None) => {
-            accept(record, ResultVerdict { by: "me", run: record.last_run.expect("a run"), comment: "" })
-        }
+        (Some("accept"), None) => accept_result(
+            record,
+            ResultVerdict { by: "me", run: record.last_run.expect("a run"), comment: "" },
+        ),
         _ => panic!("`docket {command}` is advised, and this test does not know it"),
     }
 }
 
-fn standing(record: TaskRecord, dependencies: Vec<Dependency>) -> Standing {
-    Standing {
+fn explain_input(record: TaskRecord, dependencies: Vec<DependencyStatus>) -> TaskSituation {
+    TaskSituation {
         record,
         queue: docket_schema::queue::QueueSettings::default(),
-        spent: None,
-        waits: None,
+        budget_spent: None,
+        provider_wait: None,
         running_in_queue: 0,
-        sharing: Vec::new(),
-        ahead: 0,
+        same_key_tasks: Vec::new(),
+        tasks_ahead: 0,
         workers: Vec::new(),
-        claim_ms: 0,
+        queue_claim_ms: 0,
         dependencies,
     }
 }
 
 /// Every state, of a task and of a fork, with each thing that a blocked task can wait for.
-fn records() -> Vec<TaskRecord> {
+fn all_records() -> Vec<TaskRecord> {
     let mut all = Vec::new();
     for state in TaskState::ALL {
-        let record = in_state(state);
+        let record = record_in_state(state);
         if state != TaskState::Blocked {
             all.push(record);
             continue;
         }
         for why in [
-            TaskBlockedWhy::Person,
-            TaskBlockedWhy::Child,
-            TaskBlockedWhy::Paused,
-            TaskBlockedWhy::Provider,
-            TaskBlockedWhy::Budget,
-            TaskBlockedWhy::Outage,
-            TaskBlockedWhy::WorkerFault,
+            TaskBlockedReason::Person,
+            TaskBlockedReason::Child,
+            TaskBlockedReason::Paused,
+            TaskBlockedReason::Provider,
+            TaskBlockedReason::Budget,
+            TaskBlockedReason::Outage,
+            TaskBlockedReason::WorkerFault,
         ] {
             all.push(TaskRecord { blocked_why: Some(why), ..record.clone() });
         }
@@ -95,27 +96,27 @@ fn records() -> Vec<TaskRecord> {
 #[test]
 fn every_command_that_why_advises_is_accepted_in_that_state() {
     let mut advised = 0;
-    for record in records() {
-        let failed = |state, again| vec![Dependency { task: OTHER, state, again }];
+    for record in all_records() {
+        let failed = |state, again| vec![DependencyStatus { task: OTHER, state, restart: again }];
         let waits = match record.state {
             TaskState::Pending => vec![
-                failed(TaskState::Running, TakeUp::Retry),
-                failed(TaskState::Discarded, TakeUp::Retry),
-                failed(TaskState::Cancelled, TakeUp::Restore),
+                failed(TaskState::Running, RestartCommand::Retry),
+                failed(TaskState::Discarded, RestartCommand::Retry),
+                failed(TaskState::Cancelled, RestartCommand::Restore),
             ],
             _ => vec![Vec::new()],
         };
         for dependencies in waits {
-            let text = why(&standing(record.clone(), dependencies), NOW).text;
+            let text = explain_waiting(&explain_input(record.clone(), dependencies), NOW).text;
             for command in text.split('`').skip(1).step_by(2).filter_map(|code| code.strip_prefix("docket "))
             {
-                let about_others = OF_OTHERS.iter().any(|other| command.starts_with(other));
+                let about_others = COMMANDS_NOT_ABOUT_TASKS.iter().any(|other| command.starts_with(other));
                 if about_others || command.contains(&OTHER.to_string()) {
                     continue;
                 }
                 advised += 1;
                 let fork = if record.forked_from.is_some() { "fork" } else { "task" };
-                let asked = ask(&record, command);
+                let asked = decide_command(&record, command);
                 assert!(asked.is_ok(), "a {fork} that is {}: `docket {command}`: {asked:?}", record.state);
             }
         }
@@ -124,16 +125,16 @@ fn every_command_that_why_advises_is_accepted_in_that_state() {
 }
 
 #[test]
-fn a_task_that_another_waits_for_is_taken_up_again_by_a_command_that_it_admits() {
-    for record in records()
+fn advised_command_restarts_a_failed_dependency() {
+    for record in all_records()
         .into_iter()
         .filter(|record| matches!(record.state, TaskState::Cancelled | TaskState::Discarded))
     {
-        let command = match TakeUp::of(&record) {
-            TakeUp::Retry => "retry ID",
-            TakeUp::Resume => "resume ID",
-            TakeUp::Restore => panic!("it is here"),
+        let command = match RestartCommand::for_task(&record) {
+            RestartCommand::Retry => "retry ID",
+            RestartCommand::Resume => "resume ID",
+            RestartCommand::Restore => panic!("it is here"),
         };
-        assert!(ask(&record, command).is_ok(), "{command}: {record:?}");
+        assert!(decide_command(&record, command).is_ok(), "{command}: {record:?}");
     }
 }

@@ -4,19 +4,19 @@
 //! parent's `ChildAnswered`. A parent waits by what its record says (`waits_for`): no process, slot or key is held.
 
 use docket_schema::{
+    api::LeaseLostReason,
     event::TypedEvent as _,
     ids::{Epoch, TaskId, Turn},
     run::{ChildAnswered, Delegated, RunEvent},
     task::{
-        AFTER_MAX, BY_PARENT, TaskBlockedWhy, TaskDelegated, TaskDependencyEnded, TaskEvent, TaskRecord,
-        TaskState, TaskSubmitted, TaskUnblocked,
+        BY_PARENT, DEPENDENCIES_MAX, TaskBlockedReason, TaskDelegated, TaskDependencyEnded, TaskEvent,
+        TaskRecord, TaskState, TaskSubmitted, TaskUnblocked,
     },
-    wire::LostWhy,
 };
 
 use super::{
-    FenceAfter, Plan, Rejection, RunCondition, RunWrite, lease_ends::standing::lost_why,
-    people::cancel::cancel,
+    CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite,
+    lease_ends::lease_status::lease_lost_reason, user_commands::cancel::cancel,
 };
 
 /// Gives `child` away on behalf of the run in hand, by the holder of `epoch`.
@@ -28,49 +28,52 @@ pub fn delegate(
     epoch: Epoch,
     child: TaskId,
     submitted: TaskSubmitted,
-) -> Result<Plan, Rejection> {
-    let lost = |why| Rejection::LeaseLost { asked: epoch, current: record.epoch, why };
-    if let Some(why) = lost_why(record, epoch) {
+) -> Result<CommandPlan, CommandRejection> {
+    let lost = |why| CommandRejection::LeaseLost { asked: epoch, current: record.epoch, why };
+    if let Some(why) = lease_lost_reason(record, epoch) {
         return Err(lost(why));
     }
     let Some(by) = submitted.delegated_by.clone().filter(|by| record.run == Some(by.run)) else {
-        return Err(lost(LostWhy::Ended));
+        return Err(lost(LeaseLostReason::Ended));
     };
     if record.waits_for.contains(&child) {
         // Sent again. The store compares the child with the one that exists.
-        return Ok(Plan { child: Some((child, Box::new(submitted))), ..Plan::default() });
+        return Ok(CommandPlan {
+            delegated_task: Some((child, Box::new(submitted))),
+            ..CommandPlan::default()
+        });
     }
-    if record.waits_for.len() >= AFTER_MAX {
-        return Err(Rejection::WrongState {
+    if record.waits_for.len() >= DEPENDENCIES_MAX {
+        return Err(CommandRejection::WrongState {
             state: record.state,
             remedy: "it waits for as many tasks as one may; let some of them end first",
         });
     }
     let delegated = Delegated { call: by.call.clone(), child };
-    Ok(Plan {
-        task: vec![TaskDelegated { run: by.run, call: by.call, child }.into()],
-        run: Some(RunWrite {
+    Ok(CommandPlan {
+        task_events: vec![TaskDelegated { run: by.run, call: by.call, child }.into()],
+        run_write: Some(RunWrite {
             run: by.run,
             condition: RunCondition::AtHead,
             events: vec![RunEvent::from(delegated).encode(Turn(0))],
             fence: FenceAfter::Unchanged,
         }),
-        child: Some((child, Box::new(submitted))),
-        ..Plan::default()
+        delegated_task: Some((child, Box::new(submitted))),
+        ..CommandPlan::default()
     })
 }
 
 /// What becomes of a parent whose child has ended: its run has the answer, whoever is at it; where it rests for its
 /// children and this was the last, it goes on. Nothing where it does not wait for it.
-pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> Plan {
-    let Some(by) = &child.delegated_by else { return Plan::default() };
+pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> CommandPlan {
+    let Some(by) = &child.delegated_by else { return CommandPlan::default() };
     let waits = by.task == parent.id && parent.run == Some(by.run) && parent.waits_for.contains(&child.id);
     if !waits || !child.state.is_ended() {
-        return Plan::default();
+        return CommandPlan::default();
     }
     let more = parent.waits_for.len() > 1;
     let mut task: Vec<TaskEvent> = vec![TaskDependencyEnded { on: child.id, state: child.state }.into()];
-    if !more && parent.blocked_why == Some(TaskBlockedWhy::Child) {
+    if !more && parent.blocked_why == Some(TaskBlockedReason::Child) {
         task.push(TaskUnblocked {}.into());
     }
     let words = match (&child.message, child.state) {
@@ -87,24 +90,24 @@ pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> Plan {
         run: child.last_run,
         more,
     };
-    Plan {
-        task,
-        run: Some(RunWrite {
+    CommandPlan {
+        task_events: task,
+        run_write: Some(RunWrite {
             run: by.run,
             condition: RunCondition::AtHead,
             events: vec![RunEvent::from(answered).encode(Turn(0))],
             fence: FenceAfter::Unchanged,
         }),
-        ..Plan::default()
+        ..CommandPlan::default()
     }
 }
 
 /// What becomes of a task whose parent, as it is now, does not wait for it any more: it is cancelled, for nobody takes
 /// its answer. Nothing where it is no child of that one's, or has ended.
-pub fn abandoned(child: &TaskRecord, parent: &TaskRecord) -> Plan {
+pub fn cancel_abandoned_child(child: &TaskRecord, parent: &TaskRecord) -> CommandPlan {
     let is_child = child.delegated_by.as_ref().is_some_and(|by| by.task == parent.id);
     if !is_child || child.state.is_ended() || parent.waits_for.contains(&child.id) {
-        return Plan::default();
+        return CommandPlan::default();
     }
     let reason = match parent.state {
         TaskState::Cancelled => format!("task {}, which gave it away, was cancelled", parent.id),

@@ -10,43 +10,49 @@ mod submit;
 #[cfg(test)]
 mod advice_tests;
 #[cfg(test)]
-mod deliver_tests;
+mod continuation_tests;
 #[cfg(test)]
-mod goes_on_tests;
+mod delivery_tests;
 pub(crate) mod lease_ends;
-pub(crate) mod people;
 pub(crate) mod schedule;
 #[cfg(test)]
-mod table;
+mod transition_table;
+pub(crate) mod user_commands;
 pub(crate) mod waiting;
 
-pub use delegate::{abandoned, child_ended, delegate};
-pub use lease_ends::crash::crash;
+pub use delegate::{cancel_abandoned_child, child_ended, delegate};
+pub use lease_ends::crash::record_crash;
 pub use lease_ends::expire::expire;
-pub use lease_ends::lease::{Lessee, lease};
+pub use lease_ends::finish::{RetryPlan, RunFinish, finish_run, lease_end};
+pub use lease_ends::lease::{LeaseRecipient, lease};
+pub use lease_ends::lease_status::lease_lost_reason;
 pub use lease_ends::release::{release, release_for_fault};
-pub use lease_ends::settle::{Again, Settling, ending, settle};
-pub use lease_ends::standing::lost_why;
 pub use notify::{
-    RETRY_AFTER_MS_MAX, Retries, Seen, Sent, Tell, attempted, ends, given_up, holds_others, is_news, seen,
-    waits_too_long_to_tell,
+    DeliveryAttemptResult, DeliveryRetryPolicy, NotificationEffects, NotificationTrigger, RETRY_AFTER_MS_MAX,
+    attempt_event, batch_end_counts, can_strand_dependents, dead_letter_events, effects_from_event,
+    is_due_time_too_far, is_new_batch_end,
 };
-pub use people::answer::{AskedRun, answer, answer_question};
-pub use people::cancel::cancel;
-pub use people::deliver::{ResultVerdict, accept, deliver, reject};
-pub use people::fork::fork;
-pub use people::pause::{pause, unpause};
-pub use people::reprioritize::reprioritize;
-pub use people::resume::resume;
-pub use people::retry::{Dependencies, retry};
-pub use plan::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
-pub use schedule::cron::{Timetable, TimetableError};
-pub use schedule::due::{CLOCKS_APART_MS, make_available, waits_too_long};
-pub use schedule::fire::{MISSED_AFTER_MS, fire, fired_until};
+pub use plan::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
+pub use schedule::cron::{CronTimetable, TimetableError};
+pub use schedule::fire::{MISSED_AFTER_MS, fire, settled_until};
+pub use schedule::make_available::{CLOCK_SKEW_MAX_MS, is_backoff_too_long, make_available};
 pub use submit::submit;
-pub use waiting::budget::{Afford, afford};
-pub use waiting::choose::{Candidate, Choice, FairShares, FlowHead, Party, Running, Turns, choose};
-pub use waiting::depend::{dependency_ended, dependency_stands};
+pub use user_commands::answer::{QuestionedRun, answer, answer_question};
+pub use user_commands::cancel::cancel;
+pub use user_commands::fork::fork;
+pub use user_commands::pause::{pause, unpause};
+pub use user_commands::reprioritize::reprioritize;
+pub use user_commands::resume::resume;
+pub use user_commands::retry::{DependencyRetry, retry};
+pub use user_commands::review::{ResultVerdict, accept_result, record_delivery_step, reject_result};
+pub use waiting::autoscaling::{WaitingGroup, WaitingTasks, WorkerLabels, desired_workers};
+pub use waiting::budget::{BudgetDecision, check_budget};
+pub use waiting::choose::{
+    FairShareGroup, FairShareTurns, FairShares, FlowHead, LeaseCandidate, LeaseChoice, RunningCounts,
+    choose_tasks,
+};
+pub use waiting::dependency::{dependency_ended, renew_dependency};
+pub use waiting::explain::{
+    DependencyStatus, RestartCommand, TaskSituation, explain_waiting, queue_claim_ms,
+};
 pub use waiting::unblock::unblock;
-pub use waiting::wanted::{LabelsOf, Waiting, WaitingPart, wanted};
-pub use waiting::why::{Dependency, Standing, TakeUp, claim_ms, why};

@@ -2,33 +2,34 @@
 //! did not. Pure.
 
 use docket_schema::{
+    api::BatchView,
     event::{DecodeError, Envelope, TypedEvent as _},
     ids::{BatchId, NotificationId, RunId, StreamId, SystemTopic, TaskId, Timestamp},
     system::{
-        BlockKind, Budget, BudgetSpent, DUE_KEPT_MAX, EndCounts, NotificationDeadLettered,
-        NotificationDelivered, NotificationFailed, NotificationRecord, Notifications, SystemEvent, Telling,
-        failed_words,
+        BlockKind, Budget, BudgetSpent, DUE_KEPT_MAX, DeliveryStatus, NotificationDeadLettered,
+        NotificationDelivered, NotificationFailed, NotificationRecord, NotificationsFold, SystemEvent,
+        TaskEndCounts, truncate_delivery_error,
     },
     task::{
-        DiscardWhy, TaskBlocked, TaskBlockedWhy, TaskDeliveryBlocked, TaskDiscarded, TaskEvent, TaskState,
+        DiscardReason, TaskBlocked, TaskBlockedReason, TaskDeliveryBlocked, TaskDiscarded, TaskEvent,
+        TaskState,
     },
-    wire::BatchView,
 };
 
-use super::CLOCKS_APART_MS;
+use super::CLOCK_SKEW_MAX_MS;
 
 /// Longest wait that a receiver may ask for.
 pub const RETRY_AFTER_MS_MAX: u64 = 6 * 3_600_000;
 
 /// How many times longer each wait is than the one before.
-const GROWTH: u64 = 4;
+const BACKOFF_FACTOR: u64 = 4;
 
 /// A wait is lengthened by up to this part of it, so that what failed together does not come back together.
-const JITTER_PART: u64 = 4;
+const JITTER_DIVISOR: u64 = 4;
 
 /// What is to be told, before it is known of what task or batch more than its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tell {
+pub enum NotificationTrigger {
     /// A task needs a person.
     Blocked {
         /// Which.
@@ -47,12 +48,12 @@ pub enum Tell {
         /// Its last run.
         run: RunId,
         /// Why.
-        reason: DiscardWhy,
+        reason: DiscardReason,
         /// One line for a person.
         message: String,
     },
     /// A batch may use no more.
-    Spent {
+    BudgetSpent {
         /// Which.
         batch: BatchId,
         /// What was set.
@@ -64,15 +65,15 @@ pub enum Tell {
 
 /// What an event is to whoever tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct NotificationEffects {
     /// What is to be told.
-    pub tell: Option<Tell>,
+    pub trigger: Option<NotificationTrigger>,
     /// A task ended: its batch may have.
-    pub ended: Option<TaskId>,
+    pub ended_task: Option<TaskId>,
 }
 
 /// Kinds of a task's events that say something; others are not read.
-const TASK_KINDS: [&str; 8] = [
+const NOTIFYING_TASK_EVENTS: [&str; 8] = [
     "TaskBlocked",
     "TaskDeliveryBlocked",
     "TaskDiscarded",
@@ -87,52 +88,65 @@ const TASK_KINDS: [&str; 8] = [
 ///
 /// # Errors
 /// [`DecodeError`]: a newer docket wrote it.
-pub fn seen(event: &Envelope) -> Result<Seen, DecodeError> {
+pub fn effects_from_event(event: &Envelope) -> Result<NotificationEffects, DecodeError> {
     match &event.stream {
-        StreamId::Task(task) if TASK_KINDS.contains(&event.kind.as_str()) => {
-            Ok(of_task(*task, TaskEvent::decode(&event.kind, event.version, event.payload.as_str())?))
+        StreamId::Task(task) if NOTIFYING_TASK_EVENTS.contains(&event.kind.as_str()) => {
+            Ok(effects_from_task_event(
+                *task,
+                TaskEvent::decode(&event.kind, event.version, event.payload.as_str())?,
+            ))
         }
         StreamId::System(SystemTopic::Budgets) if event.kind == "BudgetSpent" => {
             let event = SystemEvent::decode(&event.kind, event.version, event.payload.as_str())?;
             let SystemEvent::BudgetSpent(BudgetSpent { batch, budget, message }) = event else {
-                return Ok(Seen::default());
+                return Ok(NotificationEffects::default());
             };
-            Ok(Seen { tell: Some(Tell::Spent { batch, budget, message }), ended: None })
+            Ok(NotificationEffects {
+                trigger: Some(NotificationTrigger::BudgetSpent { batch, budget, message }),
+                ended_task: None,
+            })
         }
         StreamId::Task(_) | StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => {
-            Ok(Seen::default())
+            Ok(NotificationEffects::default())
         }
     }
 }
 
-fn of_task(task: TaskId, event: TaskEvent) -> Seen {
+fn effects_from_task_event(task: TaskId, event: TaskEvent) -> NotificationEffects {
     match event {
         TaskEvent::TaskBlocked(TaskBlocked { run, why, message, .. }) => {
             let block = match why {
-                TaskBlockedWhy::Person => BlockKind::Person,
-                TaskBlockedWhy::Provider => BlockKind::Provider,
-                TaskBlockedWhy::WorkerFault => BlockKind::WorkerFault,
+                TaskBlockedReason::Person => BlockKind::Person,
+                TaskBlockedReason::Provider => BlockKind::Provider,
+                TaskBlockedReason::WorkerFault => BlockKind::WorkerFault,
                 // It goes on by itself, a person let it rest, or its batch's budget is told of once for all of it.
-                TaskBlockedWhy::Child
-                | TaskBlockedWhy::Outage
-                | TaskBlockedWhy::Paused
-                | TaskBlockedWhy::Budget => return Seen::default(),
+                TaskBlockedReason::Child
+                | TaskBlockedReason::Outage
+                | TaskBlockedReason::Paused
+                | TaskBlockedReason::Budget => return NotificationEffects::default(),
             };
-            Seen { tell: Some(Tell::Blocked { task, run, block, question: message }), ended: None }
+            NotificationEffects {
+                trigger: Some(NotificationTrigger::Blocked { task, run, block, question: message }),
+                ended_task: None,
+            }
         }
         TaskEvent::TaskDeliveryBlocked(TaskDeliveryBlocked { run, message, .. }) => {
             let block = BlockKind::Delivery;
-            Seen { tell: Some(Tell::Blocked { task, run, block, question: Some(message) }), ended: None }
+            NotificationEffects {
+                trigger: Some(NotificationTrigger::Blocked { task, run, block, question: Some(message) }),
+                ended_task: None,
+            }
         }
-        TaskEvent::TaskDiscarded(TaskDiscarded { run, why, message }) => {
-            Seen { tell: Some(Tell::Failed { task, run, reason: why, message }), ended: Some(task) }
-        }
+        TaskEvent::TaskDiscarded(TaskDiscarded { run, why, message }) => NotificationEffects {
+            trigger: Some(NotificationTrigger::Failed { task, run, reason: why, message }),
+            ended_task: Some(task),
+        },
         // The last three end a task whose delivery was blocked, and change nothing of another.
         TaskEvent::TaskCompleted(_)
         | TaskEvent::TaskCancelled(_)
         | TaskEvent::TaskDelivered(_)
         | TaskEvent::TaskAccepted(_)
-        | TaskEvent::TaskNeededNoDelivery(_) => Seen { tell: None, ended: Some(task) },
+        | TaskEvent::TaskNeededNoDelivery(_) => NotificationEffects { trigger: None, ended_task: Some(task) },
         TaskEvent::TaskSubmitted(_)
         | TaskEvent::TaskMadeAvailable(_)
         | TaskEvent::TaskLeased(_)
@@ -150,22 +164,22 @@ fn of_task(task: TaskId, event: TaskEvent) -> Seen {
         | TaskEvent::TaskDeliveryHookRan(_)
         | TaskEvent::TaskRejected(_)
         | TaskEvent::TaskDeliveryClaimed(_)
-        | TaskEvent::TaskDelegated(_) => Seen::default(),
+        | TaskEvent::TaskDelegated(_) => NotificationEffects::default(),
     }
 }
 
 /// Whether tasks that wait for the one that ended may wait for ever: for one that has completed none does.
-pub fn holds_others(event: &Envelope) -> bool {
+pub fn can_strand_dependents(event: &Envelope) -> bool {
     matches!(event.kind.as_str(), "TaskDiscarded" | "TaskCancelled")
 }
 
 /// How a batch's tasks ended, where nothing of it goes on by itself any more: all have ended, or wait for some that
 /// failed.
-pub fn ends(view: &BatchView) -> Option<EndCounts> {
+pub fn batch_end_counts(view: &BatchView) -> Option<TaskEndCounts> {
     let count = |state| view.states.iter().filter(|of| of.state == state).map(|of| of.count).sum();
     let open: u64 = view.states.iter().filter(|of| !of.state.is_ended()).map(|of| of.count).sum();
     // Those that wait for what failed are pending, and none of them is counted twice.
-    (open == view.behind_failed).then(|| EndCounts {
+    (open == view.behind_failed).then(|| TaskEndCounts {
         all: view.tasks,
         completed: count(TaskState::Completed),
         cancelled: count(TaskState::Cancelled),
@@ -176,13 +190,13 @@ pub fn ends(view: &BatchView) -> Option<EndCounts> {
 
 /// Whether a batch's end is news: there are more tasks than when it was told, or as many that ended otherwise. One of
 /// which tasks were archived has fewer.
-pub fn is_news(ends: &EndCounts, told: Option<EndCounts>) -> bool {
+pub fn is_new_batch_end(ends: &TaskEndCounts, told: Option<TaskEndCounts>) -> bool {
     told.is_none_or(|told| ends.all > told.all || (ends.all == told.all && *ends != told))
 }
 
 /// Deliveries that are given up without an attempt: to who is not in the settings any more, and the oldest of what is
 /// too much for one target. At most `most` of them.
-pub fn given_up(known: &Notifications, targets: &[&str], most: usize) -> Vec<SystemEvent> {
+pub fn dead_letter_events(known: &NotificationsFold, targets: &[&str], most: usize) -> Vec<SystemEvent> {
     let mut given_up = Vec::new();
     for (target, due) in known.due_by_target() {
         let (beyond, why) = if targets.contains(&target) {
@@ -192,7 +206,7 @@ pub fn given_up(known: &Notifications, targets: &[&str], most: usize) -> Vec<Sys
         };
         let room = most.saturating_sub(given_up.len());
         given_up.extend(known.due_to(target).take(beyond.min(room)).map(|(_, record)| {
-            let attempt = record.to(target).map_or(0, |delivery| delivery.attempts);
+            let attempt = record.delivery_to(target).map_or(0, |delivery| delivery.attempts);
             let (id, target) = (record.raised.id, target.to_owned());
             SystemEvent::from(NotificationDeadLettered { id, target, attempt, why: why.clone() })
         }));
@@ -202,76 +216,85 @@ pub fn given_up(known: &Notifications, targets: &[&str], most: usize) -> Vec<Sys
 
 /// How often, and how soon, a target that did not take something is told again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
+pub struct DeliveryRetryPolicy {
     /// Attempts, at least 1.
     pub attempts_max: u32,
     /// The wait after the first.
-    pub first_ms: u64,
+    pub initial_wait_ms: u64,
     /// The longest wait; each is four times the one before, up to this.
-    pub most_ms: u64,
+    pub max_wait_ms: u64,
 }
 
-impl Retries {
+impl DeliveryRetryPolicy {
     /// The wait after an attempt, from 1, with what is added for the sake of others: that follows from what is told, so
     /// that it is the same whoever works it out.
     pub fn wait_ms(self, id: NotificationId, target: &str, attempt: u32) -> u64 {
-        let grown = GROWTH.saturating_pow(attempt.saturating_sub(1)).saturating_mul(self.first_ms);
-        let wait = grown.min(self.most_ms);
+        let grown =
+            BACKOFF_FACTOR.saturating_pow(attempt.saturating_sub(1)).saturating_mul(self.initial_wait_ms);
+        let wait = grown.min(self.max_wait_ms);
         let hash = blake3::hash(format!("docket retry\0{id}\0{target}\0{attempt}").as_bytes());
         let mut draw = [0; 8];
         draw.copy_from_slice(&hash.as_bytes()[..8]);
-        wait.saturating_add(u64::from_le_bytes(draw) % (wait / JITTER_PART).max(1))
+        wait.saturating_add(u64::from_le_bytes(draw) % (wait / JITTER_DIVISOR).max(1))
     }
 }
 
 /// Whether what is due at `due_at`, after so many attempts, is due further off than any wait lasts: a first attempt waits
 /// for nothing. It was decided by a clock that was ahead, and is due.
-pub fn waits_too_long_to_tell(due_at: Timestamp, attempts: u32, retries: Retries, now: Timestamp) -> bool {
-    let longest_ms = retries.most_ms.saturating_add(retries.most_ms / JITTER_PART).max(RETRY_AFTER_MS_MAX);
-    due_at > now && (attempts == 0 || due_at.ms_since(now) > longest_ms.saturating_add(CLOCKS_APART_MS))
+pub fn is_due_time_too_far(
+    due_at: Timestamp,
+    attempts: u32,
+    retries: DeliveryRetryPolicy,
+    now: Timestamp,
+) -> bool {
+    let longest_ms =
+        retries.max_wait_ms.saturating_add(retries.max_wait_ms / JITTER_DIVISOR).max(RETRY_AFTER_MS_MAX);
+    due_at > now && (attempts == 0 || due_at.ms_since(now) > longest_ms.saturating_add(CLOCK_SKEW_MAX_MS))
 }
 
 /// What a target made of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sent {
+pub enum DeliveryAttemptResult {
     /// It took it.
-    Taken,
+    Delivered,
     /// It did not.
-    Refused {
+    Failed {
         /// What went wrong, for a person; without secrets.
         why: String,
         /// How long it wants to be left alone.
         retry_after_ms: Option<u64>,
     },
     /// It wants nothing, ever.
-    Gone {
+    Unsubscribed {
         /// In its words.
         why: String,
     },
 }
 
 /// What to write of an attempt; nothing where the notification waits for none any more.
-pub fn attempted(
+pub fn attempt_event(
     record: &NotificationRecord,
     target: &str,
-    sent: &Sent,
-    retries: Retries,
+    sent: &DeliveryAttemptResult,
+    retries: DeliveryRetryPolicy,
     now: Timestamp,
 ) -> Option<SystemEvent> {
-    let delivery = record.to(target)?;
-    let Telling::Due(_) = delivery.telling else { return None };
+    let delivery = record.delivery_to(target)?;
+    let DeliveryStatus::Due(_) = delivery.status else { return None };
     let (id, target, attempt) = (record.raised.id, target.to_owned(), delivery.attempts.saturating_add(1));
     Some(match sent {
-        Sent::Taken => NotificationDelivered { id, target, attempt }.into(),
-        Sent::Gone { why } => NotificationDeadLettered { id, target, attempt, why: failed_words(why) }.into(),
-        Sent::Refused { why, .. } if attempt >= retries.attempts_max => {
-            NotificationDeadLettered { id, target, attempt, why: failed_words(why) }.into()
+        DeliveryAttemptResult::Delivered => NotificationDelivered { id, target, attempt }.into(),
+        DeliveryAttemptResult::Unsubscribed { why } => {
+            NotificationDeadLettered { id, target, attempt, why: truncate_delivery_error(why) }.into()
         }
-        Sent::Refused { why, retry_after_ms } => {
+        DeliveryAttemptResult::Failed { why, .. } if attempt >= retries.attempts_max => {
+            NotificationDeadLettered { id, target, attempt, why: truncate_delivery_error(why) }.into()
+        }
+        DeliveryAttemptResult::Failed { why, retry_after_ms } => {
             let asked = retry_after_ms.unwrap_or(0).min(RETRY_AFTER_MS_MAX);
             let wait = retries.wait_ms(id, &target, attempt).max(asked);
             let retry_at = now.plus_ms(wait);
-            NotificationFailed { id, target, attempt, why: failed_words(why), retry_at }.into()
+            NotificationFailed { id, target, attempt, why: truncate_delivery_error(why), retry_at }.into()
         }
     })
 }
@@ -282,18 +305,18 @@ mod tests {
     use docket_schema::{
         event::{Head, Payload},
         ids::{Epoch, Position, Seq, Turn},
-        system::{DeliveryRecord, Notice, NotificationRaised, TopicFold as _},
+        system::{DeliveryRecord, NotificationContent, NotificationRaised, TopicFold as _},
         task::{
-            DeliveryBlockedWhy, TaskAccepted, TaskCancelled, TaskCompleted, TaskDelivered,
+            DeliveryBlockedReason, TaskAccepted, TaskCancelled, TaskCompleted, TaskDelivered,
             TaskNeededNoDelivery, TaskUnblocked,
         },
     };
 
-    fn run() -> RunId {
+    fn run_id() -> RunId {
         RunId(uuid::Uuid::from_u128(2))
     }
 
-    fn task() -> TaskId {
+    fn task_id() -> TaskId {
         TaskId(uuid::Uuid::from_u128(1))
     }
 
@@ -313,91 +336,107 @@ mod tests {
         }
     }
 
-    fn of(event: impl Into<TaskEvent>) -> Seen {
+    fn effects_of_task_event(event: impl Into<TaskEvent>) -> NotificationEffects {
         let new = event.into().encode(Turn(0));
-        seen(&envelope(StreamId::Task(task()), &new.kind, new.version, new.payload)).expect("is known")
+        effects_from_event(&envelope(StreamId::Task(task_id()), &new.kind, new.version, new.payload))
+            .expect("is known")
     }
 
     #[test]
-    fn what_needs_a_person_is_told_and_what_goes_on_by_itself_is_not() {
+    fn only_blocks_that_need_a_person_are_notified() {
         let blocked = |why| {
-            of(TaskBlocked {
-                run: run(),
+            effects_of_task_event(TaskBlocked {
+                run: run_id(),
                 why,
                 message: Some("?".to_owned()),
                 wake_at: None,
                 unverified: None,
             })
         };
-        let block = |seen: Seen| match seen.tell {
-            Some(Tell::Blocked { block, question, .. }) => Some((block, question)),
+        let block = |seen: NotificationEffects| match seen.trigger {
+            Some(NotificationTrigger::Blocked { block, question, .. }) => Some((block, question)),
             _ => None,
         };
         let asked = Some("?".to_owned());
         for (why, told) in [
-            (TaskBlockedWhy::Person, Some((BlockKind::Person, asked.clone()))),
-            (TaskBlockedWhy::Provider, Some((BlockKind::Provider, asked.clone()))),
-            (TaskBlockedWhy::WorkerFault, Some((BlockKind::WorkerFault, asked))),
-            (TaskBlockedWhy::Child, None),
-            (TaskBlockedWhy::Paused, None),
-            (TaskBlockedWhy::Budget, None),
-            (TaskBlockedWhy::Outage, None),
+            (TaskBlockedReason::Person, Some((BlockKind::Person, asked.clone()))),
+            (TaskBlockedReason::Provider, Some((BlockKind::Provider, asked.clone()))),
+            (TaskBlockedReason::WorkerFault, Some((BlockKind::WorkerFault, asked))),
+            (TaskBlockedReason::Child, None),
+            (TaskBlockedReason::Paused, None),
+            (TaskBlockedReason::Budget, None),
+            (TaskBlockedReason::Outage, None),
         ] {
             assert_eq!(block(blocked(why)), told, "{why:?}");
         }
         let conflict = TaskDeliveryBlocked {
-            run: run(),
+            run: run_id(),
             branch: "b".to_owned(),
-            why: DeliveryBlockedWhy::Conflict,
+            why: DeliveryBlockedReason::Conflict,
             paths: Vec::new(),
             kept: None,
             message: "a.txt".to_owned(),
             by: String::new(),
         };
-        assert_eq!(block(of(conflict)), Some((BlockKind::Delivery, Some("a.txt".to_owned()))));
-        let gone = of(TaskDiscarded { run: run(), why: DiscardWhy::Poison, message: "m".to_owned() });
-        assert!(matches!(gone.tell, Some(Tell::Failed { .. })) && gone.ended == Some(task()), "{gone:?}");
+        assert_eq!(
+            block(effects_of_task_event(conflict)),
+            Some((BlockKind::Delivery, Some("a.txt".to_owned())))
+        );
+        let gone = effects_of_task_event(TaskDiscarded {
+            run: run_id(),
+            why: DiscardReason::Poison,
+            message: "m".to_owned(),
+        });
+        assert!(
+            matches!(gone.trigger, Some(NotificationTrigger::Failed { .. }))
+                && gone.ended_task == Some(task_id()),
+            "{gone:?}"
+        );
         let (by, comment) = ("ann".to_owned(), String::new());
         let delivered = TaskDelivered {
-            run: run(),
+            run: run_id(),
             branch: "b".to_owned(),
             commit: "c".to_owned(),
             remote: None,
             by: by.clone(),
         };
         for end in [
-            of(TaskCompleted { run: run(), unverified: None }),
-            of(TaskCancelled { by: by.clone(), reason: String::new() }),
-            of(delivered),
-            of(TaskNeededNoDelivery { run: run(), by: by.clone() }),
-            of(TaskAccepted { run: run(), by, comment }),
+            effects_of_task_event(TaskCompleted { run: run_id(), unverified: None }),
+            effects_of_task_event(TaskCancelled { by: by.clone(), reason: String::new() }),
+            effects_of_task_event(delivered),
+            effects_of_task_event(TaskNeededNoDelivery { run: run_id(), by: by.clone() }),
+            effects_of_task_event(TaskAccepted { run: run_id(), by, comment }),
         ] {
-            assert_eq!(end, Seen { tell: None, ended: Some(task()) });
+            assert_eq!(end, NotificationEffects { trigger: None, ended_task: Some(task_id()) });
         }
-        assert_eq!(of(TaskUnblocked {}), Seen::default());
+        assert_eq!(effects_of_task_event(TaskUnblocked {}), NotificationEffects::default());
     }
 
     #[test]
-    fn an_event_of_a_newer_docket_is_an_error_where_it_matters_and_nothing_elsewhere() {
+    fn unknown_event_version_fails_only_for_notifying_kinds() {
         let payload = || Payload::parse("{}".to_owned()).expect("json");
-        assert!(seen(&envelope(StreamId::Task(task()), "TaskBlocked", 99, payload())).is_err());
-        assert!(seen(&envelope(StreamId::Task(task()), "TaskPraised", 1, payload())).is_ok());
-        assert!(seen(&envelope(StreamId::Run(run()), "TaskBlocked", 99, payload())).is_ok());
+        assert!(
+            effects_from_event(&envelope(StreamId::Task(task_id()), "TaskBlocked", 99, payload())).is_err()
+        );
+        assert!(
+            effects_from_event(&envelope(StreamId::Task(task_id()), "TaskPraised", 1, payload())).is_ok()
+        );
+        assert!(effects_from_event(&envelope(StreamId::Run(run_id()), "TaskBlocked", 99, payload())).is_ok());
     }
 
-    fn record(attempts: u32, telling: Telling) -> NotificationRecord {
+    fn notification_record(attempts: u32, telling: DeliveryStatus) -> NotificationRecord {
         NotificationRecord {
             raised: NotificationRaised {
                 id: NotificationId(uuid::Uuid::from_u128(9)),
                 source: None,
                 position: None,
-                notice: Notice::Test { by: "ann".to_owned() },
+                notice: NotificationContent::Test { by: "ann".to_owned() },
                 targets: vec!["a".to_owned()],
             },
             raised_at: Timestamp(0),
             deliveries: vec![DeliveryRecord {
                 target: "a".to_owned(),
-                telling,
+                status: telling,
                 attempts,
                 why: None,
                 changed_at: Timestamp(0),
@@ -405,19 +444,20 @@ mod tests {
         }
     }
 
-    const RETRIES: Retries = Retries { attempts_max: 3, first_ms: 1000, most_ms: 10_000 };
+    const RETRIES: DeliveryRetryPolicy =
+        DeliveryRetryPolicy { attempts_max: 3, initial_wait_ms: 1000, max_wait_ms: 10_000 };
 
-    fn refused(retry_after_ms: Option<u64>) -> Sent {
-        Sent::Refused { why: "no".to_owned(), retry_after_ms }
+    fn failed_attempt(retry_after_ms: Option<u64>) -> DeliveryAttemptResult {
+        DeliveryAttemptResult::Failed { why: "no".to_owned(), retry_after_ms }
     }
 
     #[test]
-    fn an_end_is_news_where_there_are_more_tasks_or_they_ended_otherwise() {
-        let counts = |all, completed, behind_failed| EndCounts {
+    fn batch_end_is_new_with_more_tasks_or_other_outcomes() {
+        let counts = |all, completed, behind_failed| TaskEndCounts {
             all,
             completed,
             behind_failed,
-            ..EndCounts::default()
+            ..TaskEndCounts::default()
         };
         let told = Some(counts(3, 1, 1));
         for (ends, news) in [
@@ -426,31 +466,31 @@ mod tests {
             (counts(4, 1, 1), true),
             (counts(2, 2, 0), false),
         ] {
-            assert_eq!(is_news(&ends, told), news, "{ends}");
-            assert!(is_news(&ends, None));
+            assert_eq!(is_new_batch_end(&ends, told), news, "{ends}");
+            assert!(is_new_batch_end(&ends, None));
         }
     }
 
     #[test]
-    fn what_would_never_be_told_is_given_up_the_oldest_first() {
-        let mut known = Notifications::default();
-        let raise = |known: &mut Notifications, n: u128, target: &str| {
+    fn undeliverable_notifications_are_dead_lettered_oldest_first() {
+        let mut known = NotificationsFold::default();
+        let raise = |known: &mut NotificationsFold, n: u128, target: &str| {
             let raised = NotificationRaised {
                 id: NotificationId(uuid::Uuid::from_u128(n)),
                 targets: vec![target.to_owned()],
-                ..record(0, Telling::Delivered).raised
+                ..notification_record(0, DeliveryStatus::Delivered).raised
             };
             let new = SystemEvent::from(raised).encode(Turn(0));
             let topic = StreamId::System(SystemTopic::Notifications);
             let mut event = envelope(topic, &new.kind, new.version, new.payload);
             event.seq = known.head().next();
             event.recorded_at = Timestamp(known.head().0.cast_signed());
-            known.apply(&event.by_ref()).expect("folds");
+            known.apply(&event.as_event_ref()).expect("folds");
         };
         for n in 1..=3 {
             raise(&mut known, n, "gone");
         }
-        assert_eq!(given_up(&known, &["gone"], 10), []);
+        assert_eq!(dead_letter_events(&known, &["gone"], 10), []);
         let ids = |events: Vec<SystemEvent>| -> Vec<u128> {
             let dead = events.into_iter().map(|event| match event {
                 SystemEvent::NotificationDeadLettered(dead) => dead.id.0.as_u128(),
@@ -458,59 +498,64 @@ mod tests {
             });
             dead.collect()
         };
-        assert_eq!(ids(given_up(&known, &["here"], 10)), [1, 2, 3]);
-        assert_eq!(ids(given_up(&known, &["here"], 2)), [1, 2]);
+        assert_eq!(ids(dead_letter_events(&known, &["here"], 10)), [1, 2, 3]);
+        assert_eq!(ids(dead_letter_events(&known, &["here"], 2)), [1, 2]);
         for n in 0..=DUE_KEPT_MAX as u128 {
             raise(&mut known, 100 + n, "here");
         }
-        assert_eq!(ids(given_up(&known, &["gone", "here"], 10)), [100], "one more than may wait");
+        assert_eq!(ids(dead_letter_events(&known, &["gone", "here"], 10)), [100], "one more than may wait");
     }
 
     #[test]
-    fn waits_grow_to_their_bound_and_are_the_same_for_the_same() {
+    fn retry_waits_grow_to_the_maximum_and_are_deterministic() {
         let id = NotificationId(uuid::Uuid::from_u128(9));
         let waits: Vec<u64> = (1..=5).map(|attempt| RETRIES.wait_ms(id, "a", attempt)).collect();
         for (wait, least) in waits.iter().zip([1000, 4000, 10_000, 10_000, 10_000]) {
-            assert!((least..least + least / JITTER_PART).contains(wait), "{waits:?}");
+            assert!((least..least + least / JITTER_DIVISOR).contains(wait), "{waits:?}");
         }
         assert_eq!(waits[2], RETRIES.wait_ms(id, "a", 3));
         assert!(waits[2] != waits[3] || waits[3] != waits[4], "{waits:?}");
-        let far = Retries { attempts_max: 100, first_ms: u64::MAX, most_ms: u64::MAX };
+        let far = DeliveryRetryPolicy { attempts_max: 100, initial_wait_ms: u64::MAX, max_wait_ms: u64::MAX };
         assert_eq!(far.wait_ms(id, "a", 99), u64::MAX);
     }
 
     #[test]
-    fn an_attempt_ends_in_delivery_another_attempt_or_a_dead_letter() {
-        let due = |attempts| record(attempts, Telling::Due(Timestamp(0)));
+    fn attempt_ends_in_delivery_retry_or_dead_letter() {
+        let due = |attempts| notification_record(attempts, DeliveryStatus::Due(Timestamp(0)));
         let now = Timestamp(5_000_000);
-        let ends = |record: &NotificationRecord, sent: &Sent| attempted(record, "a", sent, RETRIES, now);
+        let ends = |record: &NotificationRecord, sent: &DeliveryAttemptResult| {
+            attempt_event(record, "a", sent, RETRIES, now)
+        };
         assert!(
-            matches!(ends(&due(2), &Sent::Taken), Some(SystemEvent::NotificationDelivered(e)) if e.attempt == 3)
+            matches!(ends(&due(2), &DeliveryAttemptResult::Delivered), Some(SystemEvent::NotificationDelivered(e)) if e.attempt == 3)
         );
         let retry = |sent| match ends(&due(0), &sent) {
             Some(SystemEvent::NotificationFailed(e)) => (e.attempt, e.retry_at.ms_since(now)),
             other => panic!("{other:?}"),
         };
-        assert!((1000..1250).contains(&retry(refused(None)).1));
-        assert_eq!(retry(refused(Some(60_000))), (1, 60_000));
-        assert_eq!(retry(refused(Some(u64::MAX))).1, RETRY_AFTER_MS_MAX);
-        assert!((1000..1250).contains(&retry(refused(Some(1))).1), "never sooner than it would be");
-        for (attempts, sent) in [(2, refused(Some(60_000))), (0, Sent::Gone { why: "no".to_owned() })] {
+        assert!((1000..1250).contains(&retry(failed_attempt(None)).1));
+        assert_eq!(retry(failed_attempt(Some(60_000))), (1, 60_000));
+        assert_eq!(retry(failed_attempt(Some(u64::MAX))).1, RETRY_AFTER_MS_MAX);
+        assert!((1000..1250).contains(&retry(failed_attempt(Some(1))).1), "never sooner than it would be");
+        for (attempts, sent) in [
+            (2, failed_attempt(Some(60_000))),
+            (0, DeliveryAttemptResult::Unsubscribed { why: "no".to_owned() }),
+        ] {
             let dead = ends(&due(attempts), &sent);
             assert!(matches!(dead, Some(SystemEvent::NotificationDeadLettered(_))), "{dead:?}");
         }
-        for telling in [Telling::Delivered, Telling::Dead, Telling::Dropped] {
-            assert_eq!(ends(&record(1, telling), &Sent::Taken), None);
+        for telling in [DeliveryStatus::Delivered, DeliveryStatus::Dead, DeliveryStatus::Dropped] {
+            assert_eq!(ends(&notification_record(1, telling), &DeliveryAttemptResult::Delivered), None);
         }
-        assert_eq!(attempted(&due(0), "b", &Sent::Taken, RETRIES, now), None);
+        assert_eq!(attempt_event(&due(0), "b", &DeliveryAttemptResult::Delivered, RETRIES, now), None);
     }
 
     #[test]
-    fn wait_beyond_its_longest_length_is_over() {
+    fn due_time_beyond_the_longest_wait_is_due_now() {
         let now = Timestamp(5_000_000);
-        let late = |ms: u64, attempts| waits_too_long_to_tell(now.plus_ms(ms), attempts, RETRIES, now);
+        let late = |ms: u64, attempts| is_due_time_too_far(now.plus_ms(ms), attempts, RETRIES, now);
         assert!(late(1, 0), "a first attempt waits for nothing: it was raised by a clock ahead");
-        assert!(!late(RETRY_AFTER_MS_MAX, 1) && late(RETRY_AFTER_MS_MAX + CLOCKS_APART_MS + 1, 1));
+        assert!(!late(RETRY_AFTER_MS_MAX, 1) && late(RETRY_AFTER_MS_MAX + CLOCK_SKEW_MAX_MS + 1, 1));
         assert!(!late(0, 0), "it is due, and needs no excuse");
     }
 }

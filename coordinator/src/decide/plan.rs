@@ -1,26 +1,26 @@
 //! The answer of a queue decision: what a command causes, or why it is refused.
 
 use docket_schema::{
+    api::LeaseLostReason,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, RunId, Seq, TaskId, Turn},
     run::{RunEnded, RunEvent, RunOutcome},
     task::{TaskEvent, TaskState, TaskSubmitted},
-    wire::LostWhy,
 };
 
 /// What a command causes: events of the task's stream and, in the same transaction, of its run's.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct CommandPlan {
     /// Events of the task's stream, in order. Empty = nothing changes.
-    pub task: Vec<TaskEvent>,
+    pub task_events: Vec<TaskEvent>,
     /// What happens to the run's stream.
-    pub run: Option<RunWrite>,
+    pub run_write: Option<RunWrite>,
     /// A run whose place another takes: it ends in the same transaction, before `run` is written.
-    pub superseded: Option<RunWrite>,
+    pub superseded_run: Option<RunWrite>,
     /// A run that tries again what `run` failed at: its stream is made after `run` was written.
-    pub next: Option<RunWrite>,
+    pub retry_run: Option<RunWrite>,
     /// A task that `run` gives away. Where it is there already all of this was done before, and nothing is done.
-    pub child: Option<(TaskId, Box<TaskSubmitted>)>,
+    pub delegated_task: Option<(TaskId, Box<TaskSubmitted>)>,
 }
 
 /// A write to a run's stream that belongs to a command.
@@ -38,7 +38,7 @@ pub struct RunWrite {
 
 impl RunWrite {
     /// Nobody appends to `run` until the next lease.
-    pub(super) const fn shut(run: RunId) -> Self {
+    pub(super) const fn unlease(run: RunId) -> Self {
         Self { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Shut }
     }
 
@@ -78,16 +78,16 @@ pub enum FenceAfter {
 
 /// A command that the task's state does not allow. Expected, and told to whoever asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
+pub enum CommandRejection {
     /// The lease is not, or no longer, the asker's.
-    #[error("the lease under epoch {asked} is no more: {}", lost_text(*why))]
+    #[error("the lease under epoch {asked} is no more: {}", describe_lost_lease(*why))]
     LeaseLost {
         /// The epoch the asker has.
         asked: Epoch,
         /// The epoch in force.
         current: Epoch,
         /// What became of it.
-        why: LostWhy,
+        why: LeaseLostReason,
     },
     /// The state does not allow it.
     #[error("the task is {state}; {remedy}")]
@@ -99,12 +99,12 @@ pub enum Rejection {
     },
 }
 
-const fn lost_text(why: LostWhy) -> &'static str {
+const fn describe_lost_lease(why: LeaseLostReason) -> &'static str {
     match why {
-        LostWhy::Expired => "it expired; lease the task again",
-        LostWhy::Fenced => "another worker has the task",
-        LostWhy::Cancelled => "the task was cancelled",
-        LostWhy::Ended => "the task ended or moved on",
-        LostWhy::Unknown => "there is no such task",
+        LeaseLostReason::Expired => "it expired; lease the task again",
+        LeaseLostReason::Fenced => "another worker has the task",
+        LeaseLostReason::Cancelled => "the task was cancelled",
+        LeaseLostReason::Ended => "the task ended or moved on",
+        LeaseLostReason::Unknown => "there is no such task",
     }
 }

@@ -15,35 +15,41 @@ pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
 #[cfg(test)]
 mod tests {
     use docket_schema::{
-        content::WorkPath,
-        task::{LINE_BYTES_MAX, REQUIRES_MAX, SETUP_LINES_MAX},
+        content::WorkspacePath,
+        task::{REQUIRES_MAX, SETUP_LINES_MAX, SHELL_LINE_BYTES_MAX},
     };
 
     use super::*;
-    use crate::decide::table::spec;
+    use crate::decide::transition_table::task_spec;
 
     #[test]
-    fn a_bad_field_is_named() {
-        assert!(matches!(submit(spec(), "me"), Ok(TaskEvent::TaskSubmitted(_))));
-        let bad = TaskSpec { title: String::new(), ..spec() };
+    fn invalid_field_is_named_in_the_error() {
+        assert!(matches!(submit(task_spec(), "me"), Ok(TaskEvent::TaskSubmitted(_))));
+        let bad = TaskSpec { title: String::new(), ..task_spec() };
         assert_eq!(submit(bad, "me").expect_err("empty title").field, "title");
         let line = |bytes: usize| "x".repeat(bytes);
         for (bad, field) in [
-            (TaskSpec { setup: vec![line(1); SETUP_LINES_MAX + 1], ..spec() }, "setup"),
-            (TaskSpec { setup: vec![line(LINE_BYTES_MAX + 1)], ..spec() }, "setup"),
-            (TaskSpec { setup: vec!["a\0b".to_owned()], ..spec() }, "setup"),
-            (TaskSpec { tests: Some(line(LINE_BYTES_MAX + 1)), ..spec() }, "tests"),
+            (TaskSpec { setup: vec![line(1); SETUP_LINES_MAX + 1], ..task_spec() }, "setup"),
+            (TaskSpec { setup: vec![line(SHELL_LINE_BYTES_MAX + 1)], ..task_spec() }, "setup"),
+            (TaskSpec { setup: vec!["a\0b".to_owned()], ..task_spec() }, "setup"),
+            (TaskSpec { tests: Some(line(SHELL_LINE_BYTES_MAX + 1)), ..task_spec() }, "tests"),
             (
-                TaskSpec { requires: vec![WorkPath::new("a").expect("a path"); REQUIRES_MAX + 1], ..spec() },
+                TaskSpec {
+                    requires: vec![WorkspacePath::new("a").expect("a path"); REQUIRES_MAX + 1],
+                    ..task_spec()
+                },
                 "requires",
             ),
         ] {
             assert_eq!(submit(bad, "me").expect_err(field).field, field);
         }
-        let most =
-            TaskSpec { setup: vec![line(1); SETUP_LINES_MAX], tests: Some(line(LINE_BYTES_MAX)), ..spec() };
+        let most = TaskSpec {
+            setup: vec![line(1); SETUP_LINES_MAX],
+            tests: Some(line(SHELL_LINE_BYTES_MAX)),
+            ..task_spec()
+        };
         assert!(submit(most, "me").is_ok());
-        let mut bad = spec();
+        let mut bad = task_spec();
         bad.model.base_url = Some("http://user:pw@h/v1".to_owned());
         assert_eq!(submit(bad, "me").expect_err("a password for the log").field, "model.base_url");
     }

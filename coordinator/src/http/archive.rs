@@ -8,98 +8,103 @@ use axum::{
     http::{HeaderValue, Response, header},
 };
 use docket_schema::{
+    api::{
+        ARCHIVE_CHUNK_BYTES_MAX, ArchiveFileQuery, ArchiveRequest, ArchivedStreamPage, ArchivedStreamQuery,
+        ArchivedStreamView, ArchivedTaskQuery, PAGE_EVENTS_MAX, PATTERN_BYTES_MAX, ProblemCode,
+        RestoreResponse,
+    },
     ids::{RunId, Timestamp},
     system::AdminAct,
-    wire::{
-        ARCHIVE_PART_BYTES_MAX, ArchiveFileQuery, ArchiveRequest, ArchivedPage, ArchivedQuery,
-        ArchivedTaskQuery, ArchivedView, PAGE_EVENTS_MAX, PATTERN_BYTES_MAX, ProblemCode, RestoreResponse,
-    },
 };
 
 use super::{
-    api::Api,
+    api_error::ApiError,
+    api_state::ApiState,
     audit,
-    call::{Call, json},
-    errors::Refusal,
+    request::{ApiRequest, json_response},
 };
 use crate::{
-    archive::{Asked, FileError, KeepFor, Place, PlaceError, RestoreFailed, Retention, find, restore},
+    archive::{
+        ArchiveAccessError, ArchiveFileError, ArchivePassRequest, KeepFor, ObjectStorage, ObjectStorageError,
+        RetentionPolicy, find_storage, restore_group,
+    },
     error_chain::error_chain,
-    store::{Queues, RestoreError, Stub},
+    store::{ArchiveStub, QueueSelection, RestoreError},
 };
 
 /// How long one request archives; its answer says where to go on.
-const PAGE_TIME: Duration = Duration::from_secs(10);
+const PAGE_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// One at a time in a process: two would copy the same families.
-static UNDER_WAY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static ARCHIVE_LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-fn busy() -> Refusal {
+fn archive_busy_error() -> ApiError {
     let detail = "the archive is being written to, or a task brought back, already; wait for its end";
-    Refusal::new(ProblemCode::WrongState, detail)
+    ApiError::new(ProblemCode::WrongState, detail)
 }
 
-pub(super) async fn archive(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn archive_tasks(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let ArchiveRequest { older_than_ms, queue, dry_run, after } = call.json()?;
-    let place = match &api.archive.to {
-        Some(to) => Some(Place::make(to).map_err(failed_place)?),
+    let place = match &api.archive.url {
+        Some(to) => Some(ObjectStorage::create(to).map_err(storage_error)?),
         None if dry_run => None,
         None => {
             let detail =
                 "this coordinator has no archive; set `archive.to` to file:///FOLDER or s3://BUCKET/PREFIX";
-            return Err(Refusal::new(ProblemCode::WrongState, detail));
+            return Err(ApiError::new(ProblemCode::WrongState, detail));
         }
     };
-    let Ok(_one) = UNDER_WAY.try_lock() else { return Err(busy()) };
+    let Ok(_one) = ARCHIVE_LOCK.try_lock() else { return Err(archive_busy_error()) };
     if !dry_run && after.is_none() {
-        audit::record(&api, &call, AdminAct::Archive { older_than_ms, queue: queue.clone() }).await?;
+        audit::record_admin_act(&api, &call, AdminAct::Archive { older_than_ms, queue: queue.clone() })
+            .await?;
     }
     let now = api.clock.now();
     let ago = i64::try_from(older_than_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let asked = Asked {
-        retention: Retention { others: KeepFor::Ms(older_than_ms), queues: BTreeMap::new() },
-        queues: queue.map_or_else(|| Queues::AllBut(Vec::new()), Queues::One),
+    let asked = ArchivePassRequest {
+        retention: RetentionPolicy { others: KeepFor::Ms(older_than_ms), queues: BTreeMap::new() },
+        queues: queue.map_or_else(|| QueueSelection::AllBut(Vec::new()), QueueSelection::Only),
         before: Timestamp(now.0.saturating_sub(ago)),
         after,
         dry_run,
-        by: call.caller.name(),
-        time: PAGE_TIME,
+        by: call.caller.log_name(),
+        time: PAGE_TIME_LIMIT,
     };
-    json(&api.archiver().page(place.as_ref(), &asked).await.map_err(failed)?)
+    json_response(&api.task_archiver().archive_page(place.as_ref(), &asked).await.map_err(archive_error)?)
 }
 
-pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
-    let ArchivedQuery { after } = call.query()?;
-    let stubs = api.store.stubs(after, PAGE_EVENTS_MAX).await?;
+pub(super) async fn list_archived(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    let ArchivedStreamQuery { after } = call.query()?;
+    let stubs = api.store.list_stubs(after, PAGE_EVENTS_MAX).await?;
     let more = stubs.len() >= PAGE_EVENTS_MAX as usize;
-    json(&ArchivedPage { archived: stubs.into_iter().map(view).collect(), more })
+    json_response(&ArchivedStreamPage { archived: stubs.into_iter().map(archived_view).collect(), more })
 }
 
-pub(super) async fn tasks(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn list_archived_tasks(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let query: ArchivedTaskQuery = call.query()?;
     if query.title.as_ref().is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
         let detail = format!("a pattern has at most {PATTERN_BYTES_MAX} bytes");
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("title"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("title"));
     }
-    json(&api.store.archived_tasks(query).await?)
+    json_response(&api.store.list_archived_tasks(query).await?)
 }
 
-pub(super) async fn show(api: Arc<Api>, call: Call) -> Answered {
-    json(&view(stub(&api, &call).await?))
+pub(super) async fn show_archived(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    json_response(&archived_view(find_stub(&api, &call).await?))
 }
 
-pub(super) async fn file(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn read_archive_file(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let ArchiveFileQuery { offset } = call.query()?;
-    let stub = stub(&api, &call).await?;
+    let stub = find_stub(&api, &call).await?;
     if offset >= stub.file_bytes {
         let detail = format!("the file has {} bytes", stub.file_bytes);
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("offset"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("offset"));
     }
-    let until = stub.file_bytes.min(offset.saturating_add(ARCHIVE_PART_BYTES_MAX));
-    let place = find(&stub, api.archive.to.as_deref()).await.map_err(failed_place)?;
-    let bytes = place.get_part(&stub.file, offset..until).await.map_err(failed_place)?;
+    let until = stub.file_bytes.min(offset.saturating_add(ARCHIVE_CHUNK_BYTES_MAX));
+    let place = find_storage(&stub, api.archive.url.as_deref()).await.map_err(storage_error)?;
+    let bytes = place.get_range(&stub.file, offset..until).await.map_err(storage_error)?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -107,67 +112,77 @@ pub(super) async fn file(api: Arc<Api>, call: Call) -> Answered {
     Ok(response)
 }
 
-pub(super) async fn bring_back(api: Arc<Api>, call: Call) -> Answered {
-    let stub = stub(&api, &call).await?;
-    let Ok(_one) = UNDER_WAY.try_lock() else { return Err(busy()) };
-    audit::record(&api, &call, AdminAct::Restore { stream: stub.stream.clone() }).await?;
-    let back = restore(&api.archiver(), &stub, call.caller.name()).await.map_err(failed)?;
-    json(&RestoreResponse { task: back.task, tasks: back.tasks, runs: back.runs, events: back.events })
+pub(super) async fn restore_archived(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    let stub = find_stub(&api, &call).await?;
+    let Ok(_one) = ARCHIVE_LOCK.try_lock() else { return Err(archive_busy_error()) };
+    audit::record_admin_act(&api, &call, AdminAct::Restore { stream: stub.stream.clone() }).await?;
+    let back =
+        restore_group(&api.task_archiver(), &stub, call.caller.log_name()).await.map_err(archive_error)?;
+    json_response(&RestoreResponse {
+        task: back.task,
+        tasks: back.tasks,
+        runs: back.runs,
+        events: back.events,
+    })
 }
 
-async fn stub(api: &Api, call: &Call) -> Result<Stub, Refusal> {
+async fn find_stub(api: &ApiState, call: &ApiRequest) -> Result<ArchiveStub, ApiError> {
     // Tasks and runs have ids of one form.
     let RunId(id) = call.id()?;
-    let absent = || Refusal::new(ProblemCode::NotFound, format!("nothing with the id {id} is archived"));
-    api.store.stub(id).await?.ok_or_else(absent)
+    let absent = || ApiError::new(ProblemCode::NotFound, format!("nothing with the id {id} is archived"));
+    api.store.find_stub(id).await?.ok_or_else(absent)
 }
 
-fn view(stub: Stub) -> ArchivedView {
-    let Stub { stream, head, archived_at, place, file, file_hash, file_bytes, task: _ } = stub;
-    ArchivedView { stream, head, archived_at, place, file, file_hash, file_bytes }
+fn archived_view(stub: ArchiveStub) -> ArchivedStreamView {
+    let ArchiveStub { stream, head, archived_at, location: place, file, file_hash, file_bytes, task: _ } =
+        stub;
+    ArchivedStreamView { stream, head, archived_at, place, file, file_hash, file_bytes }
 }
 
 /// Where it is, is told: a person has to look there. Why, in words of our own; all of it stands in the coordinator's
 /// log, for a library's words may hold paths and addresses.
-fn failed_place(error: PlaceError) -> Refusal {
+fn storage_error(error: ObjectStorageError) -> ApiError {
     tracing::error!("the archive cannot be used: {}", error_chain(&error));
     match &error {
-        PlaceError::NotThere { .. } => {
+        ObjectStorageError::NotFound { .. } => {
             let detail = format!("{error}; where the archive was moved, set `archive.to` to where it is now");
-            Refusal::new(ProblemCode::Corrupt, detail)
+            ApiError::new(ProblemCode::Corrupt, detail)
         }
-        PlaceError::OtherSize { .. } => Refusal::new(ProblemCode::Corrupt, error.to_string()),
-        PlaceError::NoPlace(_) => Refusal::new(ProblemCode::Unavailable, error.to_string()),
-        PlaceError::Store { place, doing, .. } => {
-            let detail = format!("the archive {place} cannot be used while {doing}: {}", error.reason());
-            Refusal::new(ProblemCode::Unavailable, detail)
+        ObjectStorageError::SizeMismatch { .. } => ApiError::new(ProblemCode::Corrupt, error.to_string()),
+        ObjectStorageError::InvalidUrl(_) => ApiError::new(ProblemCode::Unavailable, error.to_string()),
+        ObjectStorageError::Unavailable { place, doing, .. } => {
+            let detail =
+                format!("the archive {place} cannot be used while {doing}: {}", error.brief_reason());
+            ApiError::new(ProblemCode::Unavailable, detail)
         }
-        PlaceError::Local { doing, .. } => {
-            let detail = format!("the archive cannot be used: {doing} fails: {}", error.reason());
-            Refusal::new(ProblemCode::Unavailable, detail)
+        ObjectStorageError::Local { doing, .. } => {
+            let detail = format!("the archive cannot be used: {doing} fails: {}", error.brief_reason());
+            ApiError::new(ProblemCode::Unavailable, detail)
         }
     }
 }
 
-fn failed(error: RestoreFailed) -> Refusal {
+fn archive_error(error: ArchiveAccessError) -> ApiError {
     match error {
-        RestoreFailed::Place(error) => failed_place(error),
-        RestoreFailed::Restores(error) => error.into(),
-        RestoreFailed::Store(error) | RestoreFailed::File(FileError::Store(error)) => error.into(),
-        RestoreFailed::File(FileError::Restore(error)) => match error {
-            RestoreError::Store(error) => error.into(),
-            RestoreError::NotArchived(_) | RestoreError::Here(_) => {
-                Refusal::new(ProblemCode::WrongState, error.to_string())
-            }
-            RestoreError::BlobMissing(_) => Refusal::new(ProblemCode::BlobMissing, error.to_string()),
-        },
-        RestoreFailed::File(error @ (FileError::Altered { .. } | FileError::Damaged(_))) => {
-            Refusal::new(ProblemCode::Corrupt, error_chain(&error))
+        ArchiveAccessError::Storage(error) => storage_error(error),
+        ArchiveAccessError::Restores(error) => error.into(),
+        ArchiveAccessError::Store(error) | ArchiveAccessError::File(ArchiveFileError::Store(error)) => {
+            error.into()
         }
-        RestoreFailed::File(error @ FileError::Read { .. }) => {
+        ArchiveAccessError::File(ArchiveFileError::Restore(error)) => match error {
+            RestoreError::Store(error) => error.into(),
+            RestoreError::NotArchived(_) | RestoreError::AlreadyPresent(_) => {
+                ApiError::new(ProblemCode::WrongState, error.to_string())
+            }
+            RestoreError::BlobMissing(_) => ApiError::new(ProblemCode::BlobMissing, error.to_string()),
+        },
+        ArchiveAccessError::File(
+            error @ (ArchiveFileError::Altered { .. } | ArchiveFileError::Damaged(_)),
+        ) => ApiError::new(ProblemCode::Corrupt, error_chain(&error)),
+        ArchiveAccessError::File(error @ ArchiveFileError::Read { .. }) => {
             tracing::error!("a file of the archive: {}", error_chain(&error));
             let detail = "a file of the archive cannot be read; the coordinator's log says why";
-            Refusal::new(ProblemCode::Unavailable, detail)
+            ApiError::new(ProblemCode::Unavailable, detail)
         }
     }
 }

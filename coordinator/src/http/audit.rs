@@ -5,12 +5,16 @@
 
 use docket_schema::system::{AdminAct, AdminActed};
 
-use super::{api::Api, call::Call, errors::Refusal};
+use super::{api_error::ApiError, api_state::ApiState, request::ApiRequest};
 use crate::system::write_audit;
 
 /// Records what `call` is about to do.
-pub(super) async fn record(api: &Api, call: &Call, act: AdminAct) -> Result<(), Refusal> {
+pub(super) async fn record_admin_act(
+    api: &ApiState,
+    call: &ApiRequest,
+    act: AdminAct,
+) -> Result<(), ApiError> {
     let from = call.peer.map(|peer| peer.to_string());
-    let acted = AdminActed { by: call.caller.name(), from, act };
+    let acted = AdminActed { by: call.caller.log_name(), from, act };
     Ok(write_audit(&*api.store, vec![acted.into()], api.clock.now()).await?)
 }

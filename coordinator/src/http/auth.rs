@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 
 use docket_schema::{
     ids::{Epoch, RunId},
-    system::Role,
+    system::TokenRole,
 };
 use subtle::ConstantTimeEq as _;
 
-use super::sessions::Session;
+use super::sessions::BrowserSession;
 
 /// What every run token begins with.
 const RUN_TOKEN_PREFIX: &str = "dkr_";
@@ -31,16 +31,16 @@ impl RunTokens {
     }
 
     /// The token of a run's holder under an epoch.
-    pub fn make(&self, run: RunId, epoch: Epoch) -> String {
+    pub fn issue_token(&self, run: RunId, epoch: Epoch) -> String {
         let mut token = String::with_capacity(128);
-        let mac = self.mac(run, epoch);
+        let mac = self.compute_mac(run, epoch);
         // Writing to a string cannot fail.
         let _ = write!(token, "{RUN_TOKEN_PREFIX}{}_{epoch}_{}", run.0.simple(), mac.to_hex());
         token
     }
 
     /// Run and epoch that `token` proves; `None` for whatever this store did not make.
-    pub fn check(&self, token: &str) -> Option<(RunId, Epoch)> {
+    pub fn verify_token(&self, token: &str) -> Option<(RunId, Epoch)> {
         let mut parts = token.strip_prefix(RUN_TOKEN_PREFIX)?.split('_');
         let (run, epoch, mac) = (parts.next()?, parts.next()?, parts.next()?);
         if parts.next().is_some() || run.len() != 32 {
@@ -49,10 +49,10 @@ impl RunTokens {
         let run: RunId = run.parse().ok()?;
         let epoch = Epoch(epoch.parse().ok()?);
         let given = blake3::Hash::from_hex(mac).ok()?;
-        bool::from(given.as_bytes().ct_eq(self.mac(run, epoch).as_bytes())).then_some((run, epoch))
+        bool::from(given.as_bytes().ct_eq(self.compute_mac(run, epoch).as_bytes())).then_some((run, epoch))
     }
 
-    fn mac(&self, run: RunId, epoch: Epoch) -> blake3::Hash {
+    fn compute_mac(&self, run: RunId, epoch: Epoch) -> blake3::Hash {
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(run.0.as_bytes());
         bytes[16..].copy_from_slice(&epoch.0.to_le_bytes());
@@ -64,20 +64,20 @@ impl RunTokens {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Nobody in particular; only open routes see this.
-    Anyone,
+    Anonymous,
     /// Holder of an API token.
-    Api {
+    ApiToken {
         /// The token's name.
         name: String,
         /// Its role.
-        role: Role,
+        role: TokenRole,
         /// Its hash: a name may be given again.
         hash: [u8; 32],
         /// The browser's session that stands for it, where one does.
-        session: Option<Session>,
+        session: Option<BrowserSession>,
     },
     /// A run process.
-    Run {
+    RunToken {
         /// Its run.
         run: RunId,
         /// The epoch of its lease.
@@ -87,73 +87,73 @@ pub(crate) enum Caller {
 
 impl Caller {
     /// The name that stands in the log.
-    pub(crate) fn name(&self) -> String {
+    pub(crate) fn log_name(&self) -> String {
         match self {
-            Self::Anyone => "anyone".to_owned(),
-            Self::Api { name, .. } => name.clone(),
-            Self::Run { run, .. } => format!("run {run}"),
+            Self::Anonymous => "anyone".to_owned(),
+            Self::ApiToken { name, .. } => name.clone(),
+            Self::RunToken { run, .. } => format!("run {run}"),
         }
     }
 }
 
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum RouteAccess {
     /// Whoever reaches it.
-    Open,
+    Public,
     /// Whoever reaches it, also by a link on another site's page: it is the same for all, whatever they bear.
-    Page,
+    DashboardPage,
     /// Holders of these roles, and admins.
-    Roles(&'static [Role]),
+    Roles(&'static [TokenRole]),
     /// Holders of these roles, admins, and run processes; what a run process sees is checked by
     /// the route.
-    RolesAndRuns(&'static [Role]),
+    RolesAndRuns(&'static [TokenRole]),
     /// Run processes, and holders of these roles; no admins where there are none. These routes append.
-    Appends(&'static [Role]),
+    Appends(&'static [TokenRole]),
 }
 
-impl Access {
+impl RouteAccess {
     /// Whether a run's token must be of the epoch in force before the route is entered. Those that append
     /// say so by a condition of their own, for an append sent again after the end is answered as the first.
-    pub(crate) const fn asks_who_holds(self) -> bool {
+    pub(crate) const fn requires_current_epoch(self) -> bool {
         match self {
-            Self::Open | Self::Page | Self::Roles(_) | Self::RolesAndRuns(_) => true,
+            Self::Public | Self::DashboardPage | Self::Roles(_) | Self::RolesAndRuns(_) => true,
             Self::Appends(_) => false,
         }
     }
 
     /// Whether a browser may say by its session who calls. Where nobody need say it, an old one is no wrong token; and
     /// a browser is no worker, which would get runs' tokens in its leases.
-    pub(crate) const fn takes_cookies(self) -> bool {
+    pub(crate) const fn accepts_cookies(self) -> bool {
         match self {
-            Self::Open | Self::Page | Self::Appends(_) | Self::Roles([Role::Worker]) => false,
+            Self::Public | Self::DashboardPage | Self::Appends(_) | Self::Roles([TokenRole::Worker]) => false,
             Self::Roles(_) | Self::RolesAndRuns(_) => true,
         }
     }
 
     /// Who may call, in words.
-    pub(crate) fn takes(self) -> String {
+    pub(crate) fn describe_callers(self) -> String {
         let (roles, runs) = match self {
-            Self::Open | Self::Page => return "anybody".to_owned(),
+            Self::Public | Self::DashboardPage => return "anybody".to_owned(),
             Self::Appends([]) => return "a run's own token".to_owned(),
             Self::Roles(roles) => (roles, false),
             Self::RolesAndRuns(roles) | Self::Appends(roles) => (roles, true),
         };
         let mut words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
-        words.push(Role::Admin.as_str());
+        words.push(TokenRole::Admin.as_str());
         let run = if runs { ", or a run's own token" } else { "" };
         format!("a token of role {}{run}", words.join(" or "))
     }
 
     /// Whether `caller` may call.
     pub(crate) fn admits(self, caller: &Caller) -> bool {
-        let role_in = |roles: &[Role]| match caller {
-            Caller::Anyone | Caller::Run { .. } => false,
-            Caller::Api { role, .. } => *role == Role::Admin || roles.contains(role),
+        let role_in = |roles: &[TokenRole]| match caller {
+            Caller::Anonymous | Caller::RunToken { .. } => false,
+            Caller::ApiToken { role, .. } => *role == TokenRole::Admin || roles.contains(role),
         };
-        let is_run = matches!(caller, Caller::Run { .. });
+        let is_run = matches!(caller, Caller::RunToken { .. });
         match self {
-            Self::Open | Self::Page => true,
+            Self::Public | Self::DashboardPage => true,
             Self::Roles(roles) => role_in(roles),
             Self::RolesAndRuns(roles) => is_run || role_in(roles),
             Self::Appends([]) => is_run,
@@ -172,15 +172,15 @@ mod tests {
     fn a_run_token_proves_one_run_and_epoch_under_one_secret() {
         let run = RunId(Uuid::from_u128(7));
         let tokens = RunTokens::new(&[1; 32]);
-        let token = tokens.make(run, Epoch(3));
-        assert_eq!(tokens.check(&token), Some((run, Epoch(3))));
-        assert_eq!(RunTokens::new(&[2; 32]).check(&token), None);
-        assert_eq!(tokens.check(&token.replace("_3_", "_4_")), None);
+        let token = tokens.issue_token(run, Epoch(3));
+        assert_eq!(tokens.verify_token(&token), Some((run, Epoch(3))));
+        assert_eq!(RunTokens::new(&[2; 32]).verify_token(&token), None);
+        assert_eq!(tokens.verify_token(&token.replace("_3_", "_4_")), None);
         let other = token.replace(&run.0.simple().to_string(), &Uuid::from_u128(8).simple().to_string());
-        assert_eq!(tokens.check(&other), None);
+        assert_eq!(tokens.verify_token(&other), None);
         for cut in 0..token.len() {
-            assert_eq!(tokens.check(&token[..cut]), None);
+            assert_eq!(tokens.verify_token(&token[..cut]), None);
         }
-        assert_eq!(tokens.check(&format!("{token}_")), None);
+        assert_eq!(tokens.verify_token(&format!("{token}_")), None);
     }
 }

@@ -7,26 +7,26 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use docket_schema::{
+    api::{BLOB_HASHES_MAX, BlobCheckQuery, MissingBlobsRequest, MissingBlobsResponse, ProblemCode},
     content::BlobRef,
     ids::BlobHash,
-    wire::{BLOB_HASHES_MAX, BlobCheckQuery, MissingBlobsRequest, MissingBlobsResponse, ProblemCode},
 };
 
 use super::{
-    api::Api,
-    call::{Call, empty, json},
-    errors::Refusal,
+    api_error::ApiError,
+    api_state::ApiState,
+    request::{ApiRequest, empty_response, json_response},
 };
 use crate::store::NewBlob;
 
 /// Blobs from this size on are hashed off the threads that serve requests: a millisecond's work.
-const HASH_ASIDE_BYTES: usize = 1024 * 1024;
+const BLOCKING_HASH_BYTES: usize = 1024 * 1024;
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn get(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn get_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let hash: BlobHash = call.id()?;
-    let bytes = api.store.blob(hash).await?.ok_or_else(|| absent(hash))?;
+    let bytes = api.store.read_blob(hash).await?.ok_or_else(|| blob_not_found(hash))?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -36,56 +36,56 @@ pub(super) async fn get(api: Arc<Api>, call: Call) -> Answered {
     Ok(response)
 }
 
-pub(super) async fn head(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn head_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let hash: BlobHash = call.id()?;
-    let present = api.store.blobs_present(vec![hash]).await?;
-    if present.is_empty() { Err(absent(hash)) } else { Ok(empty(StatusCode::OK)) }
+    let present = api.store.find_present_blobs(vec![hash]).await?;
+    if present.is_empty() { Err(blob_not_found(hash)) } else { Ok(empty_response(StatusCode::OK)) }
 }
 
-pub(super) async fn put(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn put_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let hash: BlobHash = call.id()?;
-    let blob = ref_of(call.body.clone()).await?;
+    let blob = compute_blob_ref(call.body.clone()).await?;
     if blob.hash != hash {
         let detail = format!("the body's BLAKE3 is {}, not {hash}; send it again whole", blob.hash);
-        return Err(Refusal::new(ProblemCode::BlobMismatch, detail).field("body"));
+        return Err(ApiError::new(ProblemCode::BlobMismatch, detail).with_field("body"));
     }
     api.store.put_blobs(vec![NewBlob { blob, bytes: call.body }], api.clock.now()).await?;
-    Ok(empty(StatusCode::NO_CONTENT))
+    Ok(empty_response(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn missing(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn list_missing_blobs(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let MissingBlobsRequest { hashes, keep } = call.json()?;
     if hashes.len() > BLOB_HASHES_MAX {
         let detail = format!("at most {BLOB_HASHES_MAX} hashes in one request; send several");
-        return Err(Refusal::new(ProblemCode::TooLarge, detail).field("hashes"));
+        return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("hashes"));
     }
     let present = if keep {
-        api.store.keep_blobs(hashes.clone(), api.clock.now()).await?
+        api.store.touch_blobs(hashes.clone(), api.clock.now()).await?
     } else {
-        api.store.blobs_present(hashes.clone()).await?
+        api.store.find_present_blobs(hashes.clone()).await?
     };
     let present: HashSet<BlobHash> = present.into_iter().collect();
     let missing = hashes.into_iter().filter(|hash| !present.contains(hash)).collect();
-    json(&MissingBlobsResponse { missing })
+    json_response(&MissingBlobsResponse { missing })
 }
 
 /// A part of the stored blobs, read and hashed again.
-pub(super) async fn check(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn check_blobs(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let BlobCheckQuery { after } = call.query()?;
-    json(&api.store.check_blobs(after).await?)
+    json_response(&api.store.check_blobs(after).await?)
 }
 
 /// Name and size of `bytes`.
-pub(super) async fn ref_of(bytes: Bytes) -> Result<BlobRef, Refusal> {
-    if bytes.len() < HASH_ASIDE_BYTES {
-        return Ok(BlobRef::of(&bytes));
+pub(super) async fn compute_blob_ref(bytes: Bytes) -> Result<BlobRef, ApiError> {
+    if bytes.len() < BLOCKING_HASH_BYTES {
+        return Ok(BlobRef::for_bytes(&bytes));
     }
-    tokio::task::spawn_blocking(move || BlobRef::of(&bytes)).await.map_err(|error| {
+    tokio::task::spawn_blocking(move || BlobRef::for_bytes(&bytes)).await.map_err(|error| {
         tracing::error!("hashing a blob: {error}");
-        Refusal::new(ProblemCode::Internal, "the blob could not be hashed; send it again")
+        ApiError::new(ProblemCode::Internal, "the blob could not be hashed; send it again")
     })
 }
 
-fn absent(hash: BlobHash) -> Refusal {
-    Refusal::new(ProblemCode::NotFound, format!("blob {hash} is not stored"))
+fn blob_not_found(hash: BlobHash) -> ApiError {
+    ApiError::new(ProblemCode::NotFound, format!("blob {hash} is not stored"))
 }

@@ -8,53 +8,58 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{BULK_TASKS_MAX, BulkOperation, BulkRequest, BulkResponse, BulkTaskResult, ProblemCode, TaskPage},
     ids::TaskId,
     task::{TaskRecord, check_priority},
-    wire::{BULK_TASKS_MAX, BulkAct, BulkDone, BulkRequest, BulkResponse, ProblemCode, TaskPage},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::{
-    api::Api,
-    call::{Call, json},
+    api_error::ApiError,
+    api_state::ApiState,
     commands,
-    errors::Refusal,
-    tasks::{checked_filter, for_the_log, reach_children},
+    request::{ApiRequest, json_response},
+    tasks::{apply_to_children, check_filter, check_reason},
 };
 use crate::{
-    decide::Dependencies,
-    store::{CommandBlobs, CommandError, Decide},
+    decide::DependencyRetry,
+    store::{CommandBlobs, CommandError, DecideFn},
 };
 
 /// Commands of one request that wait at once: enough to share commits, few enough to leave room for others.
-const AT_ONCE: usize = 64;
+const CONCURRENT_COMMANDS: usize = 64;
 
 /// A task that is meant: as it was found, or by its name alone.
-struct Meant {
+struct SelectedTask {
     id: TaskId,
-    found: Option<TaskRecord>,
+    record: Option<TaskRecord>,
 }
 
-pub(super) async fn bulk(api: Arc<Api>, call: Call) -> Result<Response<Body>, Refusal> {
+pub(super) async fn run_bulk_act(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
     let request: BulkRequest = call.json()?;
-    check(&request)?;
-    let reason = for_the_log(&api, &request.reason)?;
-    let by = call.caller.name();
-    let (meant, next) = meant(&api, &request).await?;
+    check_bulk_request(&request)?;
+    let reason = check_reason(&api, &request.reason)?;
+    let by = call.caller.log_name();
+    let (meant, next) = select_tasks(&api, &request).await?;
     let act = request.act;
     let (api, reason, by) = (&api, &reason, &by);
     let tasks = futures_util::stream::iter(meant)
         .map(|task| async move {
-            if request.dry_run { Ok(looked_at(task)) } else { done(api, task, act, by, reason).await }
+            if request.dry_run {
+                Ok(preview_task(task))
+            } else {
+                apply_to_task(api, task, act, by, reason).await
+            }
         })
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENT_COMMANDS)
         .try_collect()
         .await?;
-    json(&BulkResponse { tasks, next })
+    json_response(&BulkResponse { tasks, next })
 }
 
-fn check(request: &BulkRequest) -> Result<(), Refusal> {
-    let wrong = |field, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+fn check_bulk_request(request: &BulkRequest) -> Result<(), ApiError> {
+    let wrong =
+        |field, detail: String| Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field));
     let limit = request.filter.limit.unwrap_or(BULK_TASKS_MAX);
     if limit == 0 || limit > BULK_TASKS_MAX {
         return wrong("filter.limit", format!("`limit` must be within 1 and {BULK_TASKS_MAX}"));
@@ -67,31 +72,34 @@ fn check(request: &BulkRequest) -> Result<(), Refusal> {
         (false, true) => return wrong("filter", "name tasks or give a filter, not both".to_owned()),
         (true, true) | (false, false) => {}
     }
-    if let BulkAct::Reprioritize(priority) = request.act
+    if let BulkOperation::Reprioritize(priority) = request.act
         && let Err(error) = check_priority(priority)
     {
         return wrong("act", error.to_string());
     }
-    checked_filter(&request.filter)
+    check_filter(&request.filter)
 }
 
-async fn meant(api: &Api, request: &BulkRequest) -> Result<(Vec<Meant>, Option<TaskId>), Refusal> {
+async fn select_tasks(
+    api: &ApiState,
+    request: &BulkRequest,
+) -> Result<(Vec<SelectedTask>, Option<TaskId>), ApiError> {
     if request.tasks.is_empty() {
         let mut query = request.filter.clone();
         query.limit = Some(query.limit.unwrap_or(BULK_TASKS_MAX));
-        let TaskPage { tasks, next, waits: _ } = api.store.tasks(query).await?;
-        let meant = tasks.into_iter().map(|task| Meant { id: task.id, found: Some(task) });
+        let TaskPage { tasks, next, waits: _ } = api.store.list_tasks(query).await?;
+        let meant = tasks.into_iter().map(|task| SelectedTask { id: task.id, record: Some(task) });
         return Ok((meant.collect(), next));
     }
     let mut meant = Vec::with_capacity(request.tasks.len());
     for id in &request.tasks {
-        meant.push(Meant { id: *id, found: api.store.task(*id).await?.map(|(task, _)| task) });
+        meant.push(SelectedTask { id: *id, record: api.store.get_task(*id).await?.map(|(task, _)| task) });
     }
     Ok((meant, None))
 }
 
-fn shown(record: &TaskRecord, refused: Option<String>) -> BulkDone {
-    BulkDone {
+fn bulk_result(record: &TaskRecord, refused: Option<String>) -> BulkTaskResult {
+    BulkTaskResult {
         id: record.id,
         title: record.spec.title.clone(),
         state: Some(record.state),
@@ -100,50 +108,56 @@ fn shown(record: &TaskRecord, refused: Option<String>) -> BulkDone {
     }
 }
 
-fn nobody(id: TaskId) -> BulkDone {
+fn missing_task_result(id: TaskId) -> BulkTaskResult {
     let refused = Some("there is no such task".to_owned());
-    BulkDone { id, title: String::new(), state: None, blocked_why: None, refused }
+    BulkTaskResult { id, title: String::new(), state: None, blocked_why: None, refused }
 }
 
-fn looked_at(task: Meant) -> BulkDone {
-    task.found.as_ref().map_or_else(|| nobody(task.id), |record| shown(record, None))
+fn preview_task(task: SelectedTask) -> BulkTaskResult {
+    task.record.as_ref().map_or_else(|| missing_task_result(task.id), |record| bulk_result(record, None))
 }
 
-fn decision(act: BulkAct, by: &str, reason: &str) -> Decide {
+fn bulk_decision(act: BulkOperation, by: &str, reason: &str) -> DecideFn {
     match act {
-        BulkAct::Cancel => commands::cancel(by.to_owned(), reason.to_owned()),
-        BulkAct::Retry => commands::retry(by.to_owned(), reason.to_owned(), Dependencies::Kept),
-        BulkAct::RetryWithoutDependencies => {
-            commands::retry(by.to_owned(), reason.to_owned(), Dependencies::Dropped)
+        BulkOperation::Cancel => commands::cancel(by.to_owned(), reason.to_owned()),
+        BulkOperation::Retry => commands::retry(by.to_owned(), reason.to_owned(), DependencyRetry::Kept),
+        BulkOperation::RetryWithoutDependencies => {
+            commands::retry(by.to_owned(), reason.to_owned(), DependencyRetry::Dropped)
         }
-        BulkAct::Pause => commands::pause(by.to_owned()),
-        BulkAct::Unpause => commands::unpause(by.to_owned()),
-        BulkAct::Reprioritize(priority) => commands::reprioritize(priority),
+        BulkOperation::Pause => commands::pause(by.to_owned()),
+        BulkOperation::Unpause => commands::unpause(by.to_owned()),
+        BulkOperation::Reprioritize(priority) => commands::reprioritize(priority),
     }
 }
 
 /// A task's refusal is its own; only a store that cannot ends the page.
-async fn done(api: &Api, task: Meant, act: BulkAct, by: &str, reason: &str) -> Result<BulkDone, Refusal> {
-    let Some(before) = task.found else { return Ok(nobody(task.id)) };
-    let decide = decision(act, by, reason);
-    match api.store.command(task.id, decide, CommandBlobs::default(), api.clock.now()).await {
+async fn apply_to_task(
+    api: &ApiState,
+    task: SelectedTask,
+    act: BulkOperation,
+    by: &str,
+    reason: &str,
+) -> Result<BulkTaskResult, ApiError> {
+    let Some(before) = task.record else { return Ok(missing_task_result(task.id)) };
+    let decide = bulk_decision(act, by, reason);
+    match api.store.execute_command(task.id, decide, CommandBlobs::default(), api.clock.now()).await {
         Ok((record, run)) => {
-            api.announce(&record);
-            if act == BulkAct::Cancel {
-                api.wakes.leases();
+            api.wake_waiters(&record);
+            if act == BulkOperation::Cancel {
+                api.wakeups.notify_lease_lost();
             }
-            if matches!(act, BulkAct::Pause | BulkAct::Unpause) {
-                reach_children(api, task.id, || decision(act, by, reason)).await?;
+            if matches!(act, BulkOperation::Pause | BulkOperation::Unpause) {
+                apply_to_children(api, task.id, || bulk_decision(act, by, reason)).await?;
             }
             // Whoever follows the run, or works at it, learns of what was written to it.
             if let (Some(of), Some(_)) = (before.run.or(record.run), run) {
-                api.wakes.appended(of);
+                api.wakeups.notify_append(of);
             }
-            Ok(shown(&record, None))
+            Ok(bulk_result(&record, None))
         }
-        Err(CommandError::NoTask(id)) => Ok(nobody(id)),
+        Err(CommandError::TaskNotFound(id)) => Ok(missing_task_result(id)),
         Err(error @ (CommandError::Rejected(_) | CommandError::Append(_))) => {
-            Ok(shown(&before, Some(Refusal::from(error).into_problem().detail)))
+            Ok(bulk_result(&before, Some(ApiError::from(error).into_problem().detail)))
         }
         Err(error @ CommandError::Store(_)) => Err(error.into()),
     }

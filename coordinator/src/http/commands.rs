@@ -2,69 +2,69 @@
 //! only place of the HTTP layer that names decisions.
 
 use docket_schema::{
+    api::DeliveryStep,
     content::Content,
     event::NewEvent,
     ids::{Epoch, RunId, TaskId, Timestamp},
     run::Forked,
-    task::{ReleaseWhy, TaskSubmitted},
-    wire::DeliveryStep,
+    task::{LeaseReleaseReason, TaskSubmitted},
 };
 
 use crate::{
-    decide::{self, AskedRun, Dependencies, ResultVerdict, Settling},
-    store::Decide,
+    decide::{self, DependencyRetry, QuestionedRun, ResultVerdict, RunFinish},
+    store::DecideFn,
 };
 
-pub(super) fn cancel(by: String, reason: String) -> Decide {
+pub(super) fn cancel(by: String, reason: String) -> DecideFn {
     Box::new(move |record| decide::cancel(record, &by, &reason))
 }
 
-pub(super) fn retry(by: String, reason: String, dependencies: Dependencies) -> Decide {
+pub(super) fn retry(by: String, reason: String, dependencies: DependencyRetry) -> DecideFn {
     Box::new(move |record| decide::retry(record, &by, &reason, dependencies))
 }
 
-pub(super) fn answer(by: String, text: Content, asked: Option<AskedRun>) -> Decide {
+pub(super) fn answer(by: String, text: Content, asked: Option<QuestionedRun>) -> DecideFn {
     Box::new(move |record| decide::answer_question(record, &by, &text, asked))
 }
 
-pub(super) fn pause(by: String) -> Decide {
+pub(super) fn pause(by: String) -> DecideFn {
     Box::new(move |record| decide::pause(record, &by))
 }
 
-pub(super) fn unpause(by: String) -> Decide {
+pub(super) fn unpause(by: String) -> DecideFn {
     Box::new(move |record| decide::unpause(record, &by))
 }
 
-pub(super) fn reprioritize(priority: i16) -> Decide {
+pub(super) fn reprioritize(priority: i16) -> DecideFn {
     Box::new(move |record| decide::reprioritize(record, priority))
 }
 
-pub(super) fn release(epoch: Epoch) -> Decide {
-    Box::new(move |record| decide::release(record, epoch, ReleaseWhy::Drained))
+pub(super) fn release(epoch: Epoch) -> DecideFn {
+    Box::new(move |record| decide::release(record, epoch, LeaseReleaseReason::Drained))
 }
 
-pub(super) fn release_for_fault(epoch: Epoch, message: String) -> Decide {
+pub(super) fn release_for_fault(epoch: Epoch, message: String) -> DecideFn {
     Box::new(move |record| decide::release_for_fault(record, epoch, message.clone()))
 }
 
-pub(super) fn crash(epoch: Epoch, how: String) -> Decide {
-    Box::new(move |record| decide::crash(record, epoch, &how))
+pub(super) fn crash(epoch: Epoch, how: String) -> DecideFn {
+    Box::new(move |record| decide::record_crash(record, epoch, &how))
 }
 
-pub(super) fn settle(settling: Settling, now: Timestamp) -> Decide {
-    Box::new(move |record| decide::settle(record, &settling, now))
+pub(super) fn finish_run(settling: RunFinish, now: Timestamp) -> DecideFn {
+    Box::new(move |record| decide::finish_run(record, &settling, now))
 }
 
-pub(super) fn delegate(epoch: Epoch, child: TaskId, submitted: TaskSubmitted) -> Decide {
+pub(super) fn delegate(epoch: Epoch, child: TaskId, submitted: TaskSubmitted) -> DecideFn {
     Box::new(move |record| decide::delegate(record, epoch, child, submitted.clone()))
 }
 
-pub(super) fn deliver(by: String, run: RunId, step: DeliveryStep) -> Decide {
-    Box::new(move |record| decide::deliver(record, &by, run, step.clone()))
+pub(super) fn deliver(by: String, run: RunId, step: DeliveryStep) -> DecideFn {
+    Box::new(move |record| decide::record_delivery_step(record, &by, run, step.clone()))
 }
 
-pub(super) fn accept(by: String, run: RunId, comment: String) -> Decide {
-    Box::new(move |record| decide::accept(record, ResultVerdict { by: &by, run, comment: &comment }))
+pub(super) fn accept(by: String, run: RunId, comment: String) -> DecideFn {
+    Box::new(move |record| decide::accept_result(record, ResultVerdict { by: &by, run, comment: &comment }))
 }
 
 pub(super) fn reject(
@@ -73,13 +73,13 @@ pub(super) fn reject(
     comment: String,
     forked: Forked,
     edits: Vec<NewEvent>,
-) -> Decide {
+) -> DecideFn {
     Box::new(move |record| {
         let verdict = ResultVerdict { by: &by, run, comment: &comment };
-        decide::reject(record, verdict, forked.clone(), edits.clone())
+        decide::reject_result(record, verdict, forked.clone(), edits.clone())
     })
 }
 
-pub(super) fn resume(by: String, forked: Forked, edits: Vec<NewEvent>) -> Decide {
+pub(super) fn resume(by: String, forked: Forked, edits: Vec<NewEvent>) -> DecideFn {
     Box::new(move |record| decide::resume(record, &by, forked.clone(), edits.clone()))
 }

@@ -10,42 +10,41 @@ use std::{
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{ChildList, ChildView, DelegateRequest, DelegateResponse, PAGE_EVENTS_MAX, ProblemCode, TaskView},
     event::TypedEvent as _,
     ids::{RunId, Seq, StreamId, TaskId},
-    policy::{Policy, Rule, Ruling},
+    policy::{Policy, PolicyRule, RuleVerdict},
     run::{Delegated, RunEvent},
-    task::{Conditions, DelegatedBy, Delivery, TaskSpec, TaskSubmitted, child_of},
-    wire::{ChildList, ChildView, DelegateRequest, DelegateResponse, PAGE_EVENTS_MAX, ProblemCode, TaskView},
+    task::{DelegatedBy, DeliveryMode, LeaseConditions, TaskSpec, TaskSubmitted, child_task_id},
 };
 
 use super::{
-    api::Api,
-    append::uploaded,
+    api_error::ApiError,
+    api_state::ApiState,
+    append::verify_blob_uploads,
     auth::Caller,
-    call::{Call, json},
-    commands,
-    errors::Refusal,
-    failpoint,
-    runs::{not_yours, view},
+    commands, failpoint,
+    request::{ApiRequest, json_response},
+    runs::{find_run_view, foreign_run_error},
     task_policy,
 };
-use crate::{store::CommandBlobs, task_check::checked_spec};
+use crate::{store::CommandBlobs, task_check::check_and_redact_spec};
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn delegate(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn delegate_task(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let run: RunId = call.id()?;
-    Api::must_be_of(&call.caller, run)?;
-    api.must_be_in_force(&call.caller).await?;
+    ApiState::require_run_token(&call.caller, run)?;
+    api.check_epoch_in_force(&call.caller).await?;
     let mut request: DelegateRequest = call.json()?;
-    Api::must_hold(&call.caller, run, request.epoch)?;
+    ApiState::require_run_epoch(&call.caller, run, request.epoch)?;
     let (after, epoch) = (request.after, request.epoch);
-    let child = child_of(run, &request.call);
-    let task = view(&api, run).await?.task;
-    let Some((parent, _)) = api.store.task(task).await? else {
-        return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {task}")));
+    let child = child_task_id(run, &request.call);
+    let task = find_run_view(&api, run).await?.task;
+    let Some((parent, _)) = api.store.get_task(task).await? else {
+        return Err(ApiError::new(ProblemCode::NotFound, format!("there is no task {task}")));
     };
-    let blobs = uploaded(std::mem::take(&mut request.blobs)).await?;
+    let blobs = verify_blob_uploads(std::mem::take(&mut request.blobs)).await?;
     let names = request.start.iter().map(|start| start.hash).collect();
     let delegated_by = DelegatedBy {
         task,
@@ -55,50 +54,55 @@ pub(super) async fn delegate(api: Arc<Api>, call: Call) -> Answered {
         tree: request.tree,
         start: request.start,
     };
-    let policy = task_policy::in_force(task_policy::changed(&api, task).await?, parent.spec.policy.clone());
-    let policy = denying(policy, std::mem::take(&mut request.denied_tools));
-    let spec = TaskSpec { policy, ..spec(parent.spec, request) };
-    let spec = checked_spec(spec, &api.redactor).map_err(|unsound| unsound.at("child"))?;
+    let policy = task_policy::effective_policy(
+        task_policy::last_policy_change(&api, task).await?,
+        parent.spec.policy.clone(),
+    );
+    let policy = deny_tools(policy, std::mem::take(&mut request.denied_tools));
+    let spec = TaskSpec { policy, ..child_spec(parent.spec, request) };
+    let spec =
+        check_and_redact_spec(spec, &api.redactor).map_err(|unsound| unsound.into_error_at("child"))?;
     let by = format!("run {run}");
     let submitted = TaskSubmitted { spec, by, forked_from: None, delegated_by: Some(delegated_by) };
     let decide = commands::delegate(epoch, child, submitted);
-    let blobs = CommandBlobs { blobs, names };
-    let (_, done) = api.store.command(task, decide, blobs, api.clock.now()).await?;
+    let blobs = CommandBlobs { blobs, required_blobs: names };
+    let (_, done) = api.store.execute_command(task, decide, blobs, api.clock.now()).await?;
     if let Some(done) = done {
-        failpoint::committed(&api.answers_lost, epoch, done.head.seq, 1);
-        api.wakes.appended(run);
-        api.wakes.work();
+        failpoint::die_before_reply(&api.lost_replies, epoch, done.head.seq, 1);
+        api.wakeups.notify_append(run);
+        api.wakeups.notify_task_available();
     }
-    let events = api.store.read(StreamId::Run(run), after, PAGE_EVENTS_MAX).await?;
-    json(&DelegateResponse { child, events })
+    let events = api.store.read_events(StreamId::Run(run), after, PAGE_EVENTS_MAX).await?;
+    json_response(&DelegateResponse { child, events })
 }
 
 /// The rule by which a child may not call what whoever gave it away may not; and why, for its model.
-const GIVEN: &str = "given";
-const NOT_GIVEN: &str = "whoever gave this piece of work away may not do that either";
+const DENY_RULE_ID: &str = "given";
+const DENY_REASON: &str = "whoever gave this piece of work away may not do that either";
 
 /// A policy that denies these tools as well. With them goes the network, which only commands and servers reach.
-fn denying(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
+fn deny_tools(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
     if tools.is_empty() {
         return policy;
     }
     let mut policy = Policy { network: None, ..policy.unwrap_or_default() };
-    let rule = |id: String| Rule {
+    let rule = |id: String| PolicyRule {
         id,
-        verdict: Ruling::Deny,
+        verdict: RuleVerdict::Deny,
         tools: tools.clone(),
         commands: Vec::new(),
         paths: Vec::new(),
         labels: Vec::new(),
-        reason: NOT_GIVEN.to_owned(),
+        reason: DENY_REASON.to_owned(),
         matches: Vec::new(),
         misses: Vec::new(),
     };
     // The parent may be such a piece itself, and a name is a rule's own.
     let free = |id: &String| policy.rules.iter().all(|rule| rule.id != *id);
-    let mut ids = std::iter::once(GIVEN.to_owned()).chain((2..).map(|nth| format!("{GIVEN}-{nth}")));
+    let mut ids =
+        std::iter::once(DENY_RULE_ID.to_owned()).chain((2..).map(|nth| format!("{DENY_RULE_ID}-{nth}")));
     let rule = rule(ids.find(free).unwrap_or_default());
-    let same = |other: &Rule| *other == Rule { id: other.id.clone(), ..rule.clone() };
+    let same = |other: &PolicyRule| *other == PolicyRule { id: other.id.clone(), ..rule.clone() };
     if !policy.rules.iter().any(same) {
         policy.rules.push(rule);
     }
@@ -106,15 +110,15 @@ fn denying(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
 }
 
 /// What plays a piece that only reads, where nobody says what does: the procedures of other engines end in a change.
-const READS_BY: &str = "react";
+const READ_ONLY_ENGINE: &str = "react";
 
 /// What is asked of the child: what the call says, and all else as its parent has it. Its result is its parent's: it
 /// is delivered nowhere else, and holds no key that its parent holds.
-fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
-    let conditions = Conditions { after: Vec::new(), ..parent.conditions };
+fn child_spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
+    let conditions = LeaseConditions { after: Vec::new(), ..parent.conditions };
     // Another model plays no script of its parent's roles.
     let same = request.model.is_none();
-    let usual = if request.writes { parent.engine.clone() } else { READS_BY.to_owned() };
+    let usual = if request.writes { parent.engine.clone() } else { READ_ONLY_ENGINE.to_owned() };
     let engine = request.engine.unwrap_or(usual);
     let roles_fit = same && engine == parent.engine;
     TaskSpec {
@@ -127,11 +131,11 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
         explore_model: parent.explore_model.filter(|_| same),
         fallback_model: parent.fallback_model.filter(|_| same),
         roles: if roles_fit { parent.roles } else { Vec::new() },
-        settings: request.settings.over(parent.settings),
+        settings: request.settings.with_defaults(parent.settings),
         tests: request.tests,
         requires: request.requires,
         branch: None,
-        delivery: Some(Delivery::Patch),
+        delivery: Some(DeliveryMode::Patch),
         conditions,
         // Its budget is what it may use of its parent's: each further try would have the whole of it again. Whoever gave
         // it away hears why it failed, and may give it away anew.
@@ -140,31 +144,31 @@ fn spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
     }
 }
 
-pub(super) async fn children(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn list_children(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let run: RunId = call.id()?;
-    if matches!(call.caller, Caller::Run { run: own, .. } if own != run) {
-        return Err(not_yours());
+    if matches!(call.caller, Caller::RunToken { run: own, .. } if own != run) {
+        return Err(foreign_run_error());
     }
-    view(&api, run).await?;
+    find_run_view(&api, run).await?;
     let mut children = Vec::new();
-    for Delegated { call, child } in given_away(&api, run).await? {
+    for Delegated { call, child } in list_delegated(&api, run).await? {
         // One that went to the archive is found there.
-        if let Some(view) = view_of(&api, child).await? {
+        if let Some(view) = find_task_view(&api, child).await? {
             children.push(ChildView { call, view });
         }
     }
-    json(&ChildList { children })
+    json_response(&ChildList { children })
 }
 
-async fn view_of(api: &Api, id: TaskId) -> Result<Option<TaskView>, Refusal> {
-    let Some((task, lease_expires_at)) = api.store.task(id).await? else { return Ok(None) };
-    let runs = api.store.runs_of(id).await?;
-    let waits = api.model_limits.waiters().wait_of(&task, api.clock.now());
+async fn find_task_view(api: &ApiState, id: TaskId) -> Result<Option<TaskView>, ApiError> {
+    let Some((task, lease_expires_at)) = api.store.get_task(id).await? else { return Ok(None) };
+    let runs = api.store.list_task_runs(id).await?;
+    let waits = api.provider_limits.waiters().find_wait(&task, api.clock.now());
     Ok(Some(TaskView { task, runs, lease_expires_at, waits }))
 }
 
 /// What a run gave away, from its log.
-async fn given_away(api: &Api, run: RunId) -> Result<Vec<Delegated>, Refusal> {
+async fn list_delegated(api: &ApiState, run: RunId) -> Result<Vec<Delegated>, ApiError> {
     let found: Arc<Mutex<Vec<Delegated>>> = Arc::default();
     let kept = Arc::clone(&found);
     let each = Box::new(move |event: &docket_schema::event::EventRef<'_>| {
@@ -175,7 +179,7 @@ async fn given_away(api: &Api, run: RunId) -> Result<Vec<Delegated>, Refusal> {
         }
         ControlFlow::Continue(())
     });
-    api.store.scan(StreamId::Run(run), Seq(0), each).await?;
+    api.store.scan_events(StreamId::Run(run), Seq(0), each).await?;
     let found = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(found)
 }

@@ -6,98 +6,107 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{AcceptRequest, DeliveryRequest, DeliveryStep, PAGE_EVENTS_MAX, ProblemCode, TELL_BYTES_MAX},
     event::Envelope,
     ids::{RunId, Seq, StreamId, TaskId},
     redact::Redactor,
     task::{
-        CONFLICTS_NAMED_MAX, DELIVERY_TERM_MS_MAX, DELIVERY_TEXT_BYTES_MAX, Deliveries, Judged, TaskRecord,
-        TaskState,
+        CONFLICTS_NAMED_MAX, DELIVERY_CLAIM_MS_MAX, DELIVERY_TEXT_BYTES_MAX, DeliveryHistory, ResultReview,
+        TaskRecord, TaskState,
     },
-    wire::{AcceptRequest, DeliveryRequest, DeliveryStep, PAGE_EVENTS_MAX, ProblemCode, TELL_BYTES_MAX},
 };
 
 use super::{
-    api::Api,
-    call::{Call, json},
+    api_error::ApiError,
+    api_state::ApiState,
     commands,
-    errors::Refusal,
-    runs::view,
+    request::{ApiRequest, json_response},
+    runs::find_run_view,
 };
-use crate::store::{CommandBlobs, Decide};
+use crate::store::{CommandBlobs, DecideFn};
 
 /// Longest name of a branch, a commit, a remote or a path, in bytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn record(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn record_delivery_step(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let task: TaskId = call.id()?;
     let DeliveryRequest { run, step } = call.json()?;
-    let of = view(&api, run).await?.task;
+    let of = find_run_view(&api, run).await?.task;
     if of != task {
         let detail = format!("run {run} is of task {of}");
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("run"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("run"));
     }
-    let step = checked(step, &api.redactor)?;
-    json(&done(&api, task, commands::deliver(call.caller.name(), run, step)).await?)
+    let step = check_delivery_step(step, &api.redactor)?;
+    json_response(
+        &run_delivery_command(&api, task, commands::deliver(call.caller.log_name(), run, step)).await?,
+    )
 }
 
-pub(super) async fn accept(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn accept_result(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let run: RunId = call.id()?;
     let AcceptRequest { comment } = call.json()?;
     if comment.len() > TELL_BYTES_MAX {
         let detail = format!("`comment` may have at most {TELL_BYTES_MAX} bytes");
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("comment"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("comment"));
     }
-    let comment = api.redactor.text(comment.trim()).into_owned();
-    let task = view(&api, run).await?.task;
+    let comment = api.redactor.redact_text(comment.trim()).into_owned();
+    let task = find_run_view(&api, run).await?.task;
     // Said before, in the same words: once is enough.
-    let said = judged(&api, task).await?;
-    if let (Some(Judged::Accepted(said)), Some((record, _))) = (said, api.store.task(task).await?)
+    let said = last_verdict(&api, task).await?;
+    if let (Some(ResultReview::Accepted(said)), Some((record, _))) = (said, api.store.get_task(task).await?)
         && (said.run, &said.comment) == (run, &comment)
         && record.state == TaskState::Completed
     {
-        return json(&record);
+        return json_response(&record);
     }
-    json(&done(&api, task, commands::accept(call.caller.name(), run, comment)).await?)
+    json_response(
+        &run_delivery_command(&api, task, commands::accept(call.caller.log_name(), run, comment)).await?,
+    )
 }
 
 /// What a person said of the task's result last.
-async fn judged(api: &Api, task: TaskId) -> Result<Option<Judged>, Refusal> {
+async fn last_verdict(api: &ApiState, task: TaskId) -> Result<Option<ResultReview>, ApiError> {
     let mut events: Vec<Envelope> = Vec::new();
     loop {
         let after = events.last().map_or(Seq(0), |event| event.seq);
-        let page = api.store.read(StreamId::Task(task), after, PAGE_EVENTS_MAX).await?;
+        let page = api.store.read_events(StreamId::Task(task), after, PAGE_EVENTS_MAX).await?;
         if page.is_empty() {
             break;
         }
         events.extend(page);
     }
-    let unreadable = |error| Refusal::new(ProblemCode::Internal, format!("the task's log: {error}"));
-    Ok(Deliveries::of(&events).map_err(unreadable)?.judged)
+    let unreadable = |error| ApiError::new(ProblemCode::Internal, format!("the task's log: {error}"));
+    Ok(DeliveryHistory::from_events(&events).map_err(unreadable)?.review)
 }
 
-async fn done(api: &Api, task: TaskId, decide: Decide) -> Result<TaskRecord, Refusal> {
-    let (record, _) = api.store.command(task, decide, CommandBlobs::default(), api.clock.now()).await?;
-    api.announce(&record);
+async fn run_delivery_command(
+    api: &ApiState,
+    task: TaskId,
+    decide: DecideFn,
+) -> Result<TaskRecord, ApiError> {
+    let (record, _) =
+        api.store.execute_command(task, decide, CommandBlobs::default(), api.clock.now()).await?;
+    api.wake_waiters(&record);
     Ok(record)
 }
 
 /// What stands in the log for ever is bounded, and holds no secret.
-fn checked(step: DeliveryStep, redactor: &Redactor) -> Result<DeliveryStep, Refusal> {
+fn check_delivery_step(step: DeliveryStep, redactor: &Redactor) -> Result<DeliveryStep, ApiError> {
     let text = |field: &str, text: String, most: usize| {
         if text.len() <= most && !text.contains('\0') {
-            return Ok(redactor.text(&text).into_owned());
+            return Ok(redactor.redact_text(&text).into_owned());
         }
         let detail = format!("`{field}` may have at most {most} bytes, none of them zero");
-        Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(format!("step.{field}")))
+        Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(format!("step.{field}")))
     };
     let name = |field: &str, value: String| text(field, value, NAME_BYTES_MAX);
     Ok(match step {
         DeliveryStep::Claimed { deliverer, term_ms, expected, push, hook } => {
-            if term_ms > DELIVERY_TERM_MS_MAX {
-                let detail = format!("`term_ms` is at most {DELIVERY_TERM_MS_MAX}");
-                return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("step.term_ms"));
+            if term_ms > DELIVERY_CLAIM_MS_MAX {
+                let detail = format!("`term_ms` is at most {DELIVERY_CLAIM_MS_MAX}");
+                return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("step.term_ms"));
             }
             DeliveryStep::Claimed { deliverer: name("deliverer", deliverer)?, term_ms, expected, push, hook }
         }
@@ -115,7 +124,7 @@ fn checked(step: DeliveryStep, redactor: &Redactor) -> Result<DeliveryStep, Refu
         DeliveryStep::Blocked { branch, why, paths, kept, message } => {
             if paths.len() > CONFLICTS_NAMED_MAX {
                 let detail = format!("at most {CONFLICTS_NAMED_MAX} paths are named");
-                return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("step.paths"));
+                return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("step.paths"));
             }
             DeliveryStep::Blocked {
                 branch: name("branch", branch)?,

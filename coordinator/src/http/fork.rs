@@ -7,24 +7,25 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{
+        BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ForkSibling,
+        ParentRef, ProblemCode, RejectRequest, ResumeRequest, ResumeResponse, RunView, TELL_BYTES_MAX,
+        WorkspaceEdit,
+    },
     content::{BlobRef, Content},
     event::{Envelope, NewEvent, TypedEvent as _},
     history::{FoldedRun, NoSuchTurn},
     ids::{BlobHash, RunId, Seq, StreamId, TaskId, Turn},
-    run::{CorruptLog, ForkWhy, Forked, PolicyChanged, RunEvent, SnapshotTaken, WorkspaceEdited},
+    run::{CorruptLog, ForkReason, Forked, PolicyChanged, RunEvent, SnapshotTaken, WorkspaceEdited},
     task::{ForkedFrom, TITLE_CHARS_MAX, TaskRecord, TaskSpec, check_model},
-    wire::{
-        BLOB_HASHES_MAX, EDIT_SNAPSHOTS_MAX, Edit, FORK_SIBLINGS_MAX, ForkRequest, ForkResponse, ParentRef,
-        ProblemCode, RejectRequest, ResumeRequest, ResumeResponse, RunView, Sibling, TELL_BYTES_MAX,
-    },
 };
 
 use super::{
-    api::Api,
-    call::{Call, json},
+    api_error::ApiError,
+    api_state::ApiState,
     commands,
-    errors::Refusal,
-    runs::{lineage, view},
+    request::{ApiRequest, json_response},
+    runs::{find_run_view, read_lineage},
     task_policy,
 };
 use crate::{
@@ -33,122 +34,132 @@ use crate::{
     store::{AppendError, CommandBlobs, NewBlob, NewFork, NewTask},
 };
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn resume(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn resume_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let of: RunId = call.id()?;
     let request: ResumeRequest = call.json()?;
-    go_on(&api, of, request, call.caller.name(), Why::Resumed).await
+    continue_run(&api, of, request, call.caller.log_name(), ContinueReason::Resumed).await
 }
 
 /// Not taken, and gone on with: one step, so that no rejection stands without its run.
-pub(super) async fn reject(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn reject_result(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let of: RunId = call.id()?;
     let RejectRequest { comment, beside } = call.json()?;
-    check_words("comment", Some(&comment))?;
-    check_words("beside", beside.as_deref())?;
-    let comment = api.redactor.text(comment.trim()).into_owned();
+    check_text("comment", Some(&comment))?;
+    check_text("beside", beside.as_deref())?;
+    let comment = api.redactor.redact_text(comment.trim()).into_owned();
     let hint = beside.map_or_else(|| comment.clone(), |beside| format!("{comment}\n\n{beside}"));
     let request = ResumeRequest { hint: Some(hint), ..ResumeRequest::default() };
-    go_on(&api, of, request, call.caller.name(), Why::Rejected(comment)).await
+    continue_run(&api, of, request, call.caller.log_name(), ContinueReason::Rejected(comment)).await
 }
 
 /// Why a run is gone on with.
-enum Why {
+enum ContinueReason {
     /// Somebody wants it so.
     Resumed,
     /// Its result was not taken, for this reason.
     Rejected(String),
 }
 
-async fn go_on(api: &Api, of: RunId, request: ResumeRequest, by: String, why: Why) -> Answered {
+async fn continue_run(
+    api: &ApiState,
+    of: RunId,
+    request: ResumeRequest,
+    by: String,
+    why: ContinueReason,
+) -> HandlerResult {
     let ResumeRequest { turn, edit, hint } = request;
-    check_words("hint", hint.as_deref())?;
-    let view = view(api, of).await?;
-    let point = Point::find(api, &view, turn, edit.as_ref()).await?;
+    check_text("hint", hint.as_deref())?;
+    let view = find_run_view(api, of).await?;
+    let point = ForkPoint::find(api, &view, turn, edit.as_ref()).await?;
     let run = RunId(clock::new_id());
-    let mut forked = point.forked(view.task, run, ForkWhy::Resume);
-    let (hint, aside) = hinted(api, hint.as_deref());
+    let mut forked = point.forked_event(view.task, run, ForkReason::Resume);
+    let (hint, aside) = redact_hint(api, hint.as_deref());
     forked.hint = hint;
-    let (mut edits, mut names) = edits(edit.as_ref(), &by, point.turn);
-    let (policy, named) = point.carried(task_policy::changed(api, view.task).await?.as_ref());
+    let (mut edits, mut names) = edit_events(edit.as_ref(), &by, point.turn);
+    let (policy, named) =
+        point.missing_policy_events(task_policy::last_policy_change(api, view.task).await?.as_ref());
     edits.extend(policy);
     names.extend(named);
     let decide = match why {
-        Why::Resumed => commands::resume(by, forked, edits),
-        Why::Rejected(comment) => commands::reject(by, of, comment, forked, edits),
+        ContinueReason::Resumed => commands::resume(by, forked, edits),
+        ContinueReason::Rejected(comment) => commands::reject(by, of, comment, forked, edits),
     };
-    let blobs = CommandBlobs { blobs: aside.into_iter().collect(), names };
-    let (record, _) = api.store.command(view.task, decide, blobs, api.clock.now()).await?;
-    api.announce(&record);
+    let blobs = CommandBlobs { blobs: aside.into_iter().collect(), required_blobs: names };
+    let (record, _) = api.store.execute_command(view.task, decide, blobs, api.clock.now()).await?;
+    api.wake_waiters(&record);
     // The run whose place is taken may be in a worker's hands, and followed.
-    api.wakes.leases();
-    api.wakes.appended(of);
-    json(&ResumeResponse { task: view.task, run, parent: point.parent(), turn: point.turn.0 })
+    api.wakeups.notify_lease_lost();
+    api.wakeups.notify_append(of);
+    json_response(&ResumeResponse { task: view.task, run, parent: point.parent_ref(), turn: point.turn.0 })
 }
 
-pub(super) async fn fork(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn fork_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let of: RunId = call.id()?;
     let request: ForkRequest = call.json()?;
-    check(&request)?;
-    let view = view(&api, of).await?;
-    if let Some(before) = answer(&api, &request.siblings).await? {
+    check_fork_request(&request)?;
+    let view = find_run_view(&api, of).await?;
+    if let Some(before) = find_existing_fork(&api, &request.siblings).await? {
         for sibling in &request.siblings {
             check_same_fork(&api, of, &request, *sibling).await?;
         }
-        return json(&before);
+        return json_response(&before);
     }
-    let changed = task_policy::changed(&api, view.task).await?;
-    let Some((mut task, _)) = api.store.task(view.task).await? else {
-        return Err(Refusal::new(ProblemCode::NotFound, format!("there is no task {}", view.task)));
+    let changed = task_policy::last_policy_change(&api, view.task).await?;
+    let Some((mut task, _)) = api.store.get_task(view.task).await? else {
+        return Err(ApiError::new(ProblemCode::NotFound, format!("there is no task {}", view.task)));
     };
-    let point = Point::find(&api, &view, request.turn, request.edit.as_ref()).await?;
-    let (policy, named) = point.carried(changed.as_ref());
-    task.spec.policy = task_policy::in_force(changed, task.spec.policy);
-    let by = call.caller.name();
-    let hint = hint(&api, request.hint.as_deref()).await?;
+    let point = ForkPoint::find(&api, &view, request.turn, request.edit.as_ref()).await?;
+    let (policy, named) = point.missing_policy_events(changed.as_ref());
+    task.spec.policy = task_policy::effective_policy(changed, task.spec.policy);
+    let by = call.caller.log_name();
+    let hint = store_hint(&api, request.hint.as_deref()).await?;
     let specs: Vec<TaskSpec> = request
         .siblings
         .iter()
         .enumerate()
-        .map(|(nth, sibling)| spec(&task, &request, sibling.task, nth, point.turn))
+        .map(|(nth, sibling)| sibling_spec(&task, &request, sibling.task, nth, point.turn))
         .collect();
     if let Some(error) = specs.iter().find_map(|spec| spec.check().err()) {
-        return Err(Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field(error.field));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, error.to_string()).with_field(error.field));
     }
     let tasks = request.siblings.iter().zip(specs).map(|(sibling, spec)| {
-        let mut forked = point.forked(sibling.task, sibling.run, ForkWhy::Fork);
+        let mut forked = point.forked_event(sibling.task, sibling.run, ForkReason::Fork);
         forked.engine = request.engine.clone().or(forked.engine);
         forked.models = request.models.clone().or(forked.models);
         forked.hint = hint.clone();
-        let (edits, mut names) = edits(request.edit.as_ref(), &by, point.turn);
-        names.extend(hint.as_ref().and_then(Content::blob).map(|blob| blob.hash));
+        let (edits, mut names) = edit_events(request.edit.as_ref(), &by, point.turn);
+        names.extend(hint.as_ref().and_then(Content::blob_ref).map(|blob| blob.hash));
         let mut events = vec![RunEvent::from(forked).encode(point.turn)];
         events.extend(edits);
         events.extend(policy.iter().cloned());
         names.extend(&named);
-        let from = ForkedFrom { run: point.owner, seq: point.end.seq, turn: point.turn };
-        let fork = NewFork { from, run: sibling.run, events, names };
+        let from = ForkedFrom { run: point.owner, seq: point.end_event.seq, turn: point.turn };
+        let fork = NewFork { from, run: sibling.run, events, required_blobs: names };
         NewTask { id: sibling.task, spec, fork: Some(Box::new(fork)) }
     });
-    api.store.submit(tasks.collect(), by.clone(), api.clock.now()).await.map_err(not_made)?;
-    api.wakes.work();
-    let made = answer(&api, &request.siblings).await?;
-    json(&made.ok_or_else(|| Refusal::new(ProblemCode::Internal, "the fork's tasks are not there"))?)
+    api.store.submit(tasks.collect(), by.clone(), api.clock.now()).await.map_err(fork_error)?;
+    api.wakeups.notify_task_available();
+    let made = find_existing_fork(&api, &request.siblings).await?;
+    json_response(
+        &made.ok_or_else(|| ApiError::new(ProblemCode::Internal, "the fork's tasks are not there"))?,
+    )
 }
 
-fn not_made(error: AppendError) -> Refusal {
+fn fork_error(error: AppendError) -> ApiError {
     if matches!(error, AppendError::WrongSeq { .. }) {
         let detail =
             "one of these runs already exists with other content; choose another id for the fork's run";
-        return Refusal::new(ProblemCode::IdTaken, detail).field("siblings");
+        return ApiError::new(ProblemCode::IdTaken, detail).with_field("siblings");
     }
     error.into()
 }
 
-fn check(request: &ForkRequest) -> Result<(), Refusal> {
-    let wrong =
-        |field: &str, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+fn check_fork_request(request: &ForkRequest) -> Result<(), ApiError> {
+    let wrong = |field: &str, detail: String| {
+        Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field))
+    };
     let count = request.siblings.len();
     if count == 0 || count > FORK_SIBLINGS_MAX {
         return wrong("siblings", format!("a fork makes 1 to {FORK_SIBLINGS_MAX} tasks"));
@@ -159,7 +170,7 @@ fn check(request: &ForkRequest) -> Result<(), Refusal> {
     if ids.len() != count * 2 {
         return wrong("siblings", "give each task and each run an id of its own".to_owned());
     }
-    check_words("hint", request.hint.as_deref())?;
+    check_text("hint", request.hint.as_deref())?;
     let models = request.models.iter().flat_map(|models| models.all());
     if let Some(error) = models.filter_map(|(model, _)| check_model(model).err()).next() {
         return wrong("models.main.base_url", error.to_string());
@@ -168,17 +179,20 @@ fn check(request: &ForkRequest) -> Result<(), Refusal> {
 }
 
 /// What a fork made, from the log: the first answer and every repeated one are the same.
-async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>, Refusal> {
+async fn find_existing_fork(
+    api: &ApiState,
+    siblings: &[ForkSibling],
+) -> Result<Option<ForkResponse>, ApiError> {
     let mut from: Option<ForkedFrom> = None;
     for sibling in siblings {
-        let Some((task, _)) = api.store.task(sibling.task).await? else { return Ok(None) };
-        let run = api.store.run(sibling.run).await?.filter(|run| run.task == sibling.task);
+        let Some((task, _)) = api.store.get_task(sibling.task).await? else { return Ok(None) };
+        let run = api.store.get_run(sibling.run).await?.filter(|run| run.task == sibling.task);
         let (Some(own), Some(_)) = (task.forked_from, run) else {
             let detail = format!(
                 "task id {} already exists with other content: `{}`; choose another id for the fork",
                 sibling.task, task.spec.title
             );
-            return Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"));
+            return Err(ApiError::new(ProblemCode::IdTaken, detail).with_field("siblings"));
         };
         from = from.or(Some(own));
     }
@@ -192,19 +206,19 @@ async fn answer(api: &Api, siblings: &[Sibling]) -> Result<Option<ForkResponse>,
 /// Refuses a fork whose ids are those of another fork. Everything that a request decides is compared with what the
 /// recorded fork has of it, or the new fork would be answered as the first one and lost.
 async fn check_same_fork(
-    api: &Api,
+    api: &ApiState,
     of: RunId,
     request: &ForkRequest,
-    sibling: Sibling,
-) -> Result<(), Refusal> {
-    let (forked, snapshots) = read_fork(api, sibling).await?;
+    sibling: ForkSibling,
+) -> Result<(), ApiError> {
+    let (forked, snapshots) = read_fork_start(api, sibling).await?;
     let taken = |field: &str| {
         let detail = format!(
             "task {} with run {} already exists as another fork: of turn {} of run {}; they differ in `{field}`; \
              choose other ids for the new fork",
             sibling.task, sibling.run, forked.turn, forked.parent
         );
-        Err(Refusal::new(ProblemCode::IdTaken, detail).field("siblings"))
+        Err(ApiError::new(ProblemCode::IdTaken, detail).with_field("siblings"))
     };
     if !is_in_history(api, of, forked.parent).await? {
         return taken("run");
@@ -212,16 +226,16 @@ async fn check_same_fork(
     if request.turn.is_some_and(|turn| Turn(turn) != forked.turn) {
         return taken("turn");
     }
-    let parent = view(api, of).await?;
+    let parent = find_run_view(api, of).await?;
     // What a request that names no engine, models or script takes over does not change: it is in the parent's history.
-    let point = Point::find(api, &parent, Some(forked.turn.0), None).await?;
-    let carried = point.forked(sibling.task, sibling.run, ForkWhy::Fork);
+    let point = ForkPoint::find(api, &parent, Some(forked.turn.0), None).await?;
+    let carried = point.forked_event(sibling.task, sibling.run, ForkReason::Fork);
     let (Some((parent, _)), Some((task, _))) =
-        (api.store.task(parent.task).await?, api.store.task(sibling.task).await?)
+        (api.store.get_task(parent.task).await?, api.store.get_task(sibling.task).await?)
     else {
-        return Err(Refusal::new(ProblemCode::NotFound, "the fork's tasks are not there"));
+        return Err(ApiError::new(ProblemCode::NotFound, "the fork's tasks are not there"));
     };
-    let (hint, _) = hinted(api, request.hint.as_deref());
+    let (hint, _) = redact_hint(api, request.hint.as_deref());
     let wanted = request.edit.as_ref().map(|edit| edit.snapshots.as_slice()).unwrap_or_default();
     let differs = [
         ("engine", request.engine.clone().or(carried.engine) != forked.engine),
@@ -237,10 +251,13 @@ async fn check_same_fork(
 }
 
 /// What a fork's run begins with: its origin, and the snapshots of the edit made there.
-async fn read_fork(api: &Api, sibling: Sibling) -> Result<(Forked, Vec<SnapshotTaken>), Refusal> {
+async fn read_fork_start(
+    api: &ApiState,
+    sibling: ForkSibling,
+) -> Result<(Forked, Vec<SnapshotTaken>), ApiError> {
     // `Forked`, `WorkspaceEdited` and the snapshots, all of one append.
     let limit = u32::try_from(EDIT_SNAPSHOTS_MAX).unwrap_or(u32::MAX).saturating_add(2);
-    let stream = api.store.read(StreamId::Run(sibling.run), Seq(0), limit).await?;
+    let stream = api.store.read_events(StreamId::Run(sibling.run), Seq(0), limit).await?;
     let begins_at = stream.first().map(|first| first.recorded_at);
     let mut events = stream
         .iter()
@@ -248,7 +265,7 @@ async fn read_fork(api: &Api, sibling: Sibling) -> Result<(Forked, Vec<SnapshotT
         .map(|event| RunEvent::decode(&event.kind, event.version, event.payload.as_str()));
     let Some(Ok(RunEvent::Forked(forked))) = events.next() else {
         tracing::error!(run = %sibling.run, "a fork's run does not begin with its origin");
-        return Err(Refusal::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));
+        return Err(ApiError::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));
     };
     let mut snapshots = Vec::new();
     if let Some(Ok(RunEvent::WorkspaceEdited(_))) = events.next() {
@@ -260,19 +277,19 @@ async fn read_fork(api: &Api, sibling: Sibling) -> Result<(Forked, Vec<SnapshotT
 }
 
 /// Whether `other` is `run` itself, or one whose history it continues.
-async fn is_in_history(api: &Api, run: RunId, other: RunId) -> Result<bool, Refusal> {
+async fn is_in_history(api: &ApiState, run: RunId, other: RunId) -> Result<bool, ApiError> {
     let mut next = Some(run);
     while let Some(run) = next {
         if run == other {
             return Ok(true);
         }
-        next = view(api, run).await?.parent.map(|parent| parent.run);
+        next = find_run_view(api, run).await?.parent.map(|parent| parent.run);
     }
     Ok(false)
 }
 
 /// The parent's task, as the fork's. It is tried once: a second try would begin without the history.
-fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usize, turn: Turn) -> TaskSpec {
+fn sibling_spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usize, turn: Turn) -> TaskSpec {
     let mut spec = parent.spec.clone();
     let which = match request.siblings.len() {
         1 => format!(" (fork at turn {turn})"),
@@ -304,8 +321,8 @@ fn spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usize, turn
     spec
 }
 
-async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal> {
-    let (content, aside) = hinted(api, text);
+async fn store_hint(api: &ApiState, text: Option<&str>) -> Result<Option<Content>, ApiError> {
+    let (content, aside) = redact_hint(api, text);
     if let Some(blob) = aside {
         api.store.put_blobs(vec![blob], api.clock.now()).await?;
     }
@@ -313,22 +330,22 @@ async fn hint(api: &Api, text: Option<&str>) -> Result<Option<Content>, Refusal>
 }
 
 /// Words as they stand in the log, and their blob where they are long.
-fn hinted(api: &Api, text: Option<&str>) -> (Option<Content>, Option<NewBlob>) {
+fn redact_hint(api: &ApiState, text: Option<&str>) -> (Option<Content>, Option<NewBlob>) {
     let Some(text) = text else { return (None, None) };
-    let (content, aside) = Content::place(api.redactor.text(text).as_bytes().to_vec());
-    (Some(content), aside.map(|bytes| NewBlob { blob: BlobRef::of(&bytes), bytes: bytes.into() }))
+    let (content, aside) = Content::inline_or_blob(api.redactor.redact_text(text).as_bytes().to_vec());
+    (Some(content), aside.map(|bytes| NewBlob { blob: BlobRef::for_bytes(&bytes), bytes: bytes.into() }))
 }
 
-fn check_words(field: &str, text: Option<&str>) -> Result<(), Refusal> {
+fn check_text(field: &str, text: Option<&str>) -> Result<(), ApiError> {
     if text.is_none_or(|text| !text.trim().is_empty() && text.len() <= TELL_BYTES_MAX) {
         return Ok(());
     }
     let detail = format!("`{field}` must be 1 to {TELL_BYTES_MAX} bytes");
-    Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field))
+    Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field))
 }
 
 /// What a person changed, as events that follow `Forked`, and the blobs they name.
-fn edits(edit: Option<&Edit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobHash>) {
+fn edit_events(edit: Option<&WorkspaceEdit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobHash>) {
     let Some(edit) = edit else { return (Vec::new(), Vec::new()) };
     let mut events = vec![RunEvent::from(WorkspaceEdited { by: by.to_owned() }).encode(turn)];
     events.extend(edit.snapshots.iter().map(|taken| RunEvent::from(taken.clone()).encode(turn)));
@@ -336,32 +353,33 @@ fn edits(edit: Option<&Edit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobH
 }
 
 /// Where a run is gone on from.
-struct Point {
-    end: Envelope,
+struct ForkPoint {
+    end_event: Envelope,
     /// The run whose stream holds it: the one asked for, or an ancestor.
     owner: RunId,
     turn: Turn,
     /// What the run asked for has changed of its pins since.
-    later: Vec<Forked>,
+    later_forks: Vec<Forked>,
     /// Changes of policy up to there.
-    before: Vec<Envelope>,
+    policy_changes: Vec<Envelope>,
 }
 
-impl Point {
+impl ForkPoint {
     async fn find(
-        api: &Api,
+        api: &ApiState,
         view: &RunView,
         turn: Option<u32>,
-        edit: Option<&Edit>,
-    ) -> Result<Self, Refusal> {
-        let history = FoldedRun::read(lineage(api, view, Seq(u64::MAX)).await?).map_err(unreadable)?;
+        edit: Option<&WorkspaceEdit>,
+    ) -> Result<Self, ApiError> {
+        let history = FoldedRun::from_events(read_lineage(api, view, Seq(u64::MAX)).await?)
+            .map_err(unreadable_log_error)?;
         let asked = turn.map(Turn);
         if let Some(asked) = asked {
-            history.turn(asked).map_err(no_fork_point)?;
+            history.turn(asked).map_err(fork_point_error)?;
         }
-        let (end, turn) = history.end_of(asked).map_err(no_fork_point)?;
+        let (end, turn) = history.turn_end(asked).map_err(fork_point_error)?;
         let StreamId::Run(owner) = end.stream else {
-            return Err(Refusal::new(ProblemCode::Internal, "a run's history holds another stream's event"));
+            return Err(ApiError::new(ProblemCode::Internal, "a run's history holds another stream's event"));
         };
         if let Some(edit) = edit {
             check_edit(edit, asked, &history)?;
@@ -371,36 +389,37 @@ impl Point {
         let later = later.filter_map(|event| serde_json::from_str(event.payload.as_str()).ok()).collect();
         let before = history.events().iter().take_while(|event| event.hash != end.hash);
         let before = before.filter(|event| event.kind == "PolicyChanged").cloned().collect();
-        Ok(Self { end: end.clone(), owner, turn, later, before })
+        Ok(Self { end_event: end.clone(), owner, turn, later_forks: later, policy_changes: before })
     }
 
-    fn carried(&self, changed: Option<&PolicyChanged>) -> (Vec<NewEvent>, Vec<BlobHash>) {
-        task_policy::carried(changed, &self.before, self.turn)
+    fn missing_policy_events(&self, changed: Option<&PolicyChanged>) -> (Vec<NewEvent>, Vec<BlobHash>) {
+        task_policy::missing_policy_events(changed, &self.policy_changes, self.turn)
     }
 
-    const fn parent(&self) -> ParentRef {
-        ParentRef { run: self.owner, seq: self.end.seq }
+    const fn parent_ref(&self) -> ParentRef {
+        ParentRef { run: self.owner, seq: self.end_event.seq }
     }
 
-    fn forked(&self, task: TaskId, run: RunId, why: ForkWhy) -> Forked {
+    fn forked_event(&self, task: TaskId, run: RunId, why: ForkReason) -> Forked {
         Forked {
             run,
             task,
             parent: self.owner,
-            seq: self.end.seq,
-            hash: self.end.hash,
+            seq: self.end_event.seq,
+            hash: self.end_event.hash,
             turn: self.turn,
             why,
-            engine: self.later.iter().find_map(|later| later.engine.clone()),
-            models: self.later.iter().find_map(|later| later.models.clone()),
+            engine: self.later_forks.iter().find_map(|later| later.engine.clone()),
+            models: self.later_forks.iter().find_map(|later| later.models.clone()),
             hint: None,
         }
     }
 }
 
-fn check_edit(edit: &Edit, asked: Option<Turn>, history: &FoldedRun) -> Result<(), Refusal> {
-    let wrong =
-        |field: &str, detail: String| Err(Refusal::new(ProblemCode::InvalidRequest, detail).field(field));
+fn check_edit(edit: &WorkspaceEdit, asked: Option<Turn>, history: &FoldedRun) -> Result<(), ApiError> {
+    let wrong = |field: &str, detail: String| {
+        Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field))
+    };
     let Some(turn) = asked else {
         return wrong("turn", "an edit was made at a turn: say which".to_owned());
     };
@@ -411,7 +430,7 @@ fn check_edit(edit: &Edit, asked: Option<Turn>, history: &FoldedRun) -> Result<(
     if edit.names.len() > BLOB_HASHES_MAX {
         return wrong("edit.names", format!("an edit names at most {BLOB_HASHES_MAX} blobs"));
     }
-    let tree = history.state_at_end(turn).map_err(no_fork_point)?.tree;
+    let tree = history.state_at_end(turn).map_err(fork_point_error)?.tree;
     if tree == Some(edit.before) {
         return Ok(());
     }
@@ -419,15 +438,19 @@ fn check_edit(edit: &Edit, asked: Option<Turn>, history: &FoldedRun) -> Result<(
     wrong("edit.before", detail)
 }
 
-fn no_fork_point(error: NoSuchTurn) -> Refusal {
+fn fork_point_error(error: NoSuchTurn) -> ApiError {
     match error {
-        NoSuchTurn::NotThere { .. } => Refusal::new(ProblemCode::NotFound, error.to_string()).field("turn"),
-        NoSuchTurn::NotEnded { .. } => Refusal::new(ProblemCode::WrongState, error.to_string()).field("turn"),
-        NoSuchTurn::NoneEnded => Refusal::new(ProblemCode::WrongState, error.to_string()),
+        NoSuchTurn::NotFound { .. } => {
+            ApiError::new(ProblemCode::NotFound, error.to_string()).with_field("turn")
+        }
+        NoSuchTurn::NotEnded { .. } => {
+            ApiError::new(ProblemCode::WrongState, error.to_string()).with_field("turn")
+        }
+        NoSuchTurn::NoneEnded => ApiError::new(ProblemCode::WrongState, error.to_string()),
     }
 }
 
-fn unreadable(error: CorruptLog) -> Refusal {
+fn unreadable_log_error(error: CorruptLog) -> ApiError {
     tracing::error!("{}", error_chain(&error));
-    Refusal::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
+    ApiError::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
 }

@@ -4,55 +4,55 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{INBOX_ROWS_MAX, InboxActRequest, InboxList, ProblemCode},
     system::AdminAct,
-    wire::{INBOX_ROWS_MAX, InboxActRequest, InboxList, ProblemCode},
 };
 
 use super::{
-    api::Api,
+    api_error::ApiError,
+    api_state::ApiState,
     audit,
-    call::{Call, json},
-    errors::Refusal,
+    request::{ApiRequest, json_response},
 };
-use crate::store::InboxAct;
+use crate::store::InboxAction;
 
 /// Of what an application wrote, characters that are shown: enough to know it by.
 const SPEC_CHARS_MAX: usize = 2000;
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn list(api: Arc<Api>, _: Call) -> Answered {
-    let mut rows = api.store.inbox(INBOX_ROWS_MAX).await?;
+pub(super) async fn list_inbox(api: Arc<ApiState>, _: ApiRequest) -> HandlerResult {
+    let mut rows = api.store.list_inbox(INBOX_ROWS_MAX).await?;
     for row in &mut rows {
-        row.spec = api.redactor.text(&row.spec).into_owned();
+        row.spec = api.redactor.redact_text(&row.spec).into_owned();
         if let Some((at, _)) = row.spec.char_indices().nth(SPEC_CHARS_MAX) {
             row.spec.truncate(at);
             row.spec.push('…');
         }
-        row.submitted_by = api.redactor.text(&row.submitted_by).into_owned();
+        row.submitted_by = api.redactor.redact_text(&row.submitted_by).into_owned();
     }
-    json(&InboxList { rows })
+    json_response(&InboxList { rows })
 }
 
 /// Recorded, for nothing else says that somebody had enqueued it.
-pub(super) async fn drop_row(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn drop_inbox_row(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let request: InboxActRequest = call.json()?;
-    let row = call.param.clone();
-    audit::record(&api, &call, AdminAct::DropInboxRow { row }).await?;
-    act(&api, &call, InboxAct::Drop).await?;
-    json(&request)
+    let row = call.path_param.clone();
+    audit::record_admin_act(&api, &call, AdminAct::DropInboxRow { row }).await?;
+    act_on_row(&api, &call, InboxAction::Drop).await?;
+    json_response(&request)
 }
 
-pub(super) async fn retry(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn retry_inbox_row(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let request: InboxActRequest = call.json()?;
-    act(&api, &call, InboxAct::Retry).await?;
-    json(&request)
+    act_on_row(&api, &call, InboxAction::Retry).await?;
+    json_response(&request)
 }
 
-async fn act(api: &Api, call: &Call, act: InboxAct) -> Result<(), Refusal> {
-    if api.store.act_inbox(call.param.clone(), act).await? {
+async fn act_on_row(api: &ApiState, call: &ApiRequest, act: InboxAction) -> Result<(), ApiError> {
+    if api.store.apply_inbox_action(call.path_param.clone(), act).await? {
         return Ok(());
     }
     let detail = "there is no such row: it is a task by now, or was dropped; `docket inbox` lists them";
-    Err(Refusal::new(ProblemCode::NotFound, detail).field("path"))
+    Err(ApiError::new(ProblemCode::NotFound, detail).with_field("path"))
 }

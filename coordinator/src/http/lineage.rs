@@ -4,35 +4,35 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{LINEAGE_VIEW_RUNS_MAX, LineageRun, LineageView, ProblemCode, RunView},
     ids::RunId,
     message::ModelRef,
     run::{EngineRef, RunEvent},
-    wire::{LINEAGE_VIEW_RUNS_MAX, LineageRun, LineageView, ProblemCode, RunView},
 };
 
 use super::{
-    api::Api,
-    call::{Call, json},
-    errors::Refusal,
+    api_error::ApiError,
+    api_state::ApiState,
+    request::{ApiRequest, json_response},
 };
 
-pub(super) async fn lineage(api: Arc<Api>, call: Call) -> Result<Response<Body>, Refusal> {
+pub(super) async fn show_lineage(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
     let run: RunId = call.id()?;
     let one_more = u32::try_from(LINEAGE_VIEW_RUNS_MAX + 1).unwrap_or(u32::MAX);
-    let mut found = api.store.lineage(run, one_more).await?;
+    let mut found = api.store.read_lineage(run, one_more).await?;
     if found.is_empty() {
-        return Err(Refusal::new(ProblemCode::NotFound, format!("there is no run {run}")));
+        return Err(ApiError::new(ProblemCode::NotFound, format!("there is no run {run}")));
     }
     let more = found.len() > LINEAGE_VIEW_RUNS_MAX;
     found.truncate(LINEAGE_VIEW_RUNS_MAX);
-    json(&LineageView { runs: tree(found), more })
+    json_response(&LineageView { runs: lineage_tree(found), more })
 }
 
 /// Engine and model of a run, as far as its first event and its parent's say.
-type Pins = (Option<EngineRef>, Option<ModelRef>);
+type EngineAndModel = (Option<EngineRef>, Option<ModelRef>);
 
 /// Depth first, so that each run stands after its parent. What a fork does not change is its parent's.
-fn tree(found: Vec<(RunView, Option<RunEvent>)>) -> Vec<LineageRun> {
+fn lineage_tree(found: Vec<(RunView, Option<RunEvent>)>) -> Vec<LineageRun> {
     let ids: Vec<RunId> = found.iter().map(|(view, _)| view.id).collect();
     let mut children: HashMap<Option<RunId>, Vec<(RunView, Option<RunEvent>)>> = HashMap::new();
     // Children are taken from the end.
@@ -41,7 +41,8 @@ fn tree(found: Vec<(RunView, Option<RunEvent>)>) -> Vec<LineageRun> {
         children.entry(parent).or_default().push((view, first));
     }
     let roots = children.remove(&None).unwrap_or_default();
-    let mut next: Vec<_> = roots.into_iter().map(|(view, first)| (view, first, Pins::default())).collect();
+    let mut next: Vec<_> =
+        roots.into_iter().map(|(view, first)| (view, first, EngineAndModel::default())).collect();
     let mut runs = Vec::with_capacity(ids.len());
     while let Some((view, first, mut pins)) = next.pop() {
         let (mut why, mut fork_turn) = (None, None);

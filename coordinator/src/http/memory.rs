@@ -7,99 +7,99 @@ use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{
+        DeleteMemoryRequest, MemoryKey, MemoryList, MemoryOperation, MemoryQuery, MemoryScopeKind,
+        MemoryView, ProblemCode, RunMemoryRequest, RunMemoryResponse,
+    },
     ids::RunId,
     system::{
         AdminAct, MEMORY_KEY_CHARS_MAX, MEMORY_REPOSITORY_BYTES_MAX, MEMORY_VALUE_BYTES_MAX, MemoryCall,
-        MemoryScope, Remembered, is_memory_key,
-    },
-    wire::{
-        DeleteMemoryRequest, MemoryAct, MemoryKey, MemoryList, MemoryQuery, MemoryView, ProblemCode,
-        RunMemoryRequest, RunMemoryResponse, ScopeName,
+        MemoryRecord, MemoryScope, is_memory_key,
     },
 };
 
 use super::{
-    api::Api,
+    api_error::ApiError,
+    api_state::ApiState,
     audit,
-    call::{Call, json},
-    errors::Refusal,
+    request::{ApiRequest, json_response},
     runs,
 };
-use crate::system::{Forgotten, MemoryAddress, MemoryError};
+use crate::system::{ForgetOutcome, MemoryAddress, MemoryError};
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
 /// Most that one list names.
-const LISTED_MAX: usize = 10_000;
+const LISTED_KEYS_MAX: usize = 10_000;
 /// Longest name of a call, in bytes: it is kept.
 const CALL_BYTES_MAX: usize = 64;
 
-pub(super) async fn of_run(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn handle_run_memory(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let run: RunId = call.id()?;
-    Api::must_be_of(&call.caller, run)?;
-    api.must_be_in_force(&call.caller).await?;
+    ApiState::require_run_token(&call.caller, run)?;
+    api.check_epoch_in_force(&call.caller).await?;
     let request: RunMemoryRequest = call.json()?;
     if request.call.0.is_empty() || request.call.0.len() > CALL_BYTES_MAX {
         let detail = format!("`call` has 1 to {CALL_BYTES_MAX} bytes: the call of the run that asks");
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("call"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("call"));
     }
-    let scope = scope_of(&api, run, request.scope).await?;
+    let scope = resolve_scope(&api, run, request.scope).await?;
     let by = MemoryCall { run, call: request.call };
     let (store, now) = (&*api.store, api.clock.now());
-    json(&match request.act {
-        MemoryAct::Save { key, value } => {
-            let key = good_key(&key)?;
+    json_response(&match request.act {
+        MemoryOperation::Save { key, value } => {
+            let key = check_memory_key(&key)?;
             // Struck out by the worker before; what this coordinator knows besides is struck out here.
-            if api.redactor.text(key) != key {
+            if api.redactor.redact_text(key) != key {
                 let detail = "the key holds a secret: call it otherwise";
-                return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("act"));
+                return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("act"));
             }
-            let value = api.redactor.text(&value);
+            let value = api.redactor.redact_text(&value);
             if value.len() > MEMORY_VALUE_BYTES_MAX {
                 let detail =
                     format!("the value has {} bytes, more than {MEMORY_VALUE_BYTES_MAX}", value.len());
-                return Err(Refusal::new(ProblemCode::TooLarge, detail).field("act"));
+                return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("act"));
             }
             let keys = api.memory.save(store, now, MemoryAddress { scope: &scope, key }, &value, by).await?;
             RunMemoryResponse::Saved { keys: u32::try_from(keys).unwrap_or(u32::MAX) }
         }
-        MemoryAct::Recall { key: Some(key) } => {
-            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+        MemoryOperation::Recall { key: Some(key) } => {
+            let address = MemoryAddress { scope: &scope, key: check_memory_key(&key)? };
             match api.memory.get(store, address).await? {
-                Some(found) => RunMemoryResponse::Recalled { value: value_of(&api, &found).await? },
+                Some(found) => RunMemoryResponse::Recalled { value: read_memory_value(&api, &found).await? },
                 None => RunMemoryResponse::Absent,
             }
         }
-        MemoryAct::Recall { key: None } => {
-            let all = api.memory.list(store, Some(&scope), LISTED_MAX).await?;
-            let keys = all.into_iter().map(|Remembered { saved, .. }| MemoryKey {
+        MemoryOperation::Recall { key: None } => {
+            let all = api.memory.list(store, Some(&scope), LISTED_KEYS_MAX).await?;
+            let keys = all.into_iter().map(|MemoryRecord { saved, .. }| MemoryKey {
                 key: saved.key,
                 bytes: saved.value.bytes,
                 begins: saved.begins,
             });
             RunMemoryResponse::Keys { keys: keys.collect() }
         }
-        MemoryAct::Delete { key } => {
-            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+        MemoryOperation::Delete { key } => {
+            let address = MemoryAddress { scope: &scope, key: check_memory_key(&key)? };
             match api.memory.forget(store, now, address, Some(by), format!("run {run}")).await? {
-                Forgotten::Yes => RunMemoryResponse::Deleted,
-                Forgotten::Absent => RunMemoryResponse::Absent,
+                ForgetOutcome::Forgotten => RunMemoryResponse::Deleted,
+                ForgetOutcome::NotFound => RunMemoryResponse::Absent,
             }
         }
     })
 }
 
-pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn list_memories(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let MemoryQuery { repository, queue, key } = call.query()?;
     let scope = match (repository, queue) {
         (Some(_), Some(_)) => {
             let detail = "give `repository` or `queue`, not both";
-            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("queue"));
+            return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("queue"));
         }
         (Some(repository), None) => Some(MemoryScope::Repository(repository)),
         (None, Some(queue)) => {
             Some(MemoryScope::Queue(queue.parse().map_err(|error: docket_schema::ids::ParseIdError| {
-                Refusal::new(ProblemCode::InvalidRequest, error.to_string()).field("queue")
+                ApiError::new(ProblemCode::InvalidRequest, error.to_string()).with_field("queue")
             })?))
         }
         (None, None) => None,
@@ -107,63 +107,63 @@ pub(super) async fn list(api: Arc<Api>, call: Call) -> Answered {
     let memories = match (scope, key) {
         (None, Some(_)) => {
             let detail = "`key` is of a `repository` or a `queue`: give one of them";
-            return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("key"));
+            return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("key"));
         }
         (Some(scope), Some(key)) => {
-            let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
+            let address = MemoryAddress { scope: &scope, key: check_memory_key(&key)? };
             let found = api.memory.get(&*api.store, address).await?;
-            let found = found.ok_or_else(|| absent(&key))?;
-            let value = value_of(&api, &found).await?;
-            vec![MemoryView { value: Some(value), ..view(found) }]
+            let found = found.ok_or_else(|| memory_not_found(&key))?;
+            let value = read_memory_value(&api, &found).await?;
+            vec![MemoryView { value: Some(value), ..memory_view(found) }]
         }
         (scope, None) => {
-            let all = api.memory.list(&*api.store, scope.as_ref(), LISTED_MAX).await?;
-            all.into_iter().map(view).collect()
+            let all = api.memory.list(&*api.store, scope.as_ref(), LISTED_KEYS_MAX).await?;
+            all.into_iter().map(memory_view).collect()
         }
     };
-    json(&MemoryList { memories })
+    json_response(&MemoryList { memories })
 }
 
-pub(super) async fn delete(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn delete_memory(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let DeleteMemoryRequest { scope, key } = call.json()?;
-    let address = MemoryAddress { scope: &scope, key: good_key(&key)? };
-    let found = api.memory.get(&*api.store, address).await?.ok_or_else(|| absent(&key))?;
-    audit::record(&api, &call, AdminAct::ForgetMemory { key: key.clone() }).await?;
-    let by = call.caller.name();
+    let address = MemoryAddress { scope: &scope, key: check_memory_key(&key)? };
+    let found = api.memory.get(&*api.store, address).await?.ok_or_else(|| memory_not_found(&key))?;
+    audit::record_admin_act(&api, &call, AdminAct::ForgetMemory { key: key.clone() }).await?;
+    let by = call.caller.log_name();
     match api.memory.forget(&*api.store, api.clock.now(), address, None, by).await? {
-        Forgotten::Yes => json(&MemoryList { memories: vec![view(found)] }),
-        Forgotten::Absent => Err(absent(&key)),
+        ForgetOutcome::Forgotten => json_response(&MemoryList { memories: vec![memory_view(found)] }),
+        ForgetOutcome::NotFound => Err(memory_not_found(&key)),
     }
 }
 
 /// The scope that a run means: looked up, never taken from its words.
-async fn scope_of(api: &Api, run: RunId, name: ScopeName) -> Result<MemoryScope, Refusal> {
-    let task = runs::view(api, run).await?.task;
-    let absent = || Refusal::new(ProblemCode::NotFound, format!("there is no task of run {run}"));
-    let (record, _) = api.store.task(task).await?.ok_or_else(absent)?;
+async fn resolve_scope(api: &ApiState, run: RunId, name: MemoryScopeKind) -> Result<MemoryScope, ApiError> {
+    let task = runs::find_run_view(api, run).await?.task;
+    let absent = || ApiError::new(ProblemCode::NotFound, format!("there is no task of run {run}"));
+    let (record, _) = api.store.get_task(task).await?.ok_or_else(absent)?;
     match name {
-        ScopeName::Queue => Ok(MemoryScope::Queue(record.spec.queue)),
-        ScopeName::Repository => {
+        MemoryScopeKind::Queue => Ok(MemoryScope::Queue(record.spec.queue)),
+        MemoryScopeKind::Repository => {
             let source = record.spec.base.git.map(|git| git.source);
             let source = source.filter(|source| (1..=MEMORY_REPOSITORY_BYTES_MAX).contains(&source.len()));
             source.map(MemoryScope::Repository).ok_or_else(|| {
                 let detail = "this task has no repository: only its queue has a memory (scope `queue`)";
-                Refusal::new(ProblemCode::InvalidRequest, detail).field("scope")
+                ApiError::new(ProblemCode::InvalidRequest, detail).with_field("scope")
             })
         }
     }
 }
 
-async fn value_of(api: &Api, found: &Remembered) -> Result<String, Refusal> {
-    let bytes = api.store.blob(found.saved.value.hash).await?;
+async fn read_memory_value(api: &ApiState, found: &MemoryRecord) -> Result<String, ApiError> {
+    let bytes = api.store.read_blob(found.saved.value.hash).await?;
     let text = bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
     text.ok_or_else(|| {
         let detail = "the value of this key is not stored; run `docket verify`";
-        Refusal::new(ProblemCode::Corrupt, detail)
+        ApiError::new(ProblemCode::Corrupt, detail)
     })
 }
 
-fn view(Remembered { saved, saved_at }: Remembered) -> MemoryView {
+fn memory_view(MemoryRecord { saved, saved_at }: MemoryRecord) -> MemoryView {
     MemoryView {
         scope: saved.scope,
         key: saved.key,
@@ -175,21 +175,21 @@ fn view(Remembered { saved, saved_at }: Remembered) -> MemoryView {
     }
 }
 
-fn good_key(key: &str) -> Result<&str, Refusal> {
+fn check_memory_key(key: &str) -> Result<&str, ApiError> {
     if is_memory_key(key) {
         return Ok(key);
     }
     let detail =
         format!("a key is one line of 1 to {MEMORY_KEY_CHARS_MAX} characters, without spaces at its ends");
-    Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("key"))
+    Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("key"))
 }
 
-fn absent(key: &str) -> Refusal {
+fn memory_not_found(key: &str) -> ApiError {
     let detail = format!("nothing is remembered under `{key}`; `docket memory list` shows what is");
-    Refusal::new(ProblemCode::NotFound, detail).field("key")
+    ApiError::new(ProblemCode::NotFound, detail).with_field("key")
 }
 
-impl From<MemoryError> for Refusal {
+impl From<MemoryError> for ApiError {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Fold(error) => error.into(),

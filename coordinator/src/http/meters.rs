@@ -8,15 +8,15 @@ use std::{
 
 use axum::http::StatusCode;
 
-use crate::meter::Histogram;
+use crate::metrics::Histogram;
 
 /// Classes of status: 1xx to 5xx.
-pub(super) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// A route as its meters name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RouteName {
-    pub(super) verb: &'static str,
+    pub(super) method: &'static str,
     pub(super) path: &'static str,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct RouteName {
 #[derive(Debug)]
 pub(super) struct RouteMeter {
     pub(super) by_class: [AtomicU64; 5],
-    pub(super) times: Histogram,
+    pub(super) durations: Histogram,
 }
 
 /// The meters of all routes. Bounded by the table of routes, whatever is asked.
@@ -38,19 +38,19 @@ pub(super) struct HttpMeters {
 impl HttpMeters {
     pub(super) fn new(routes: impl Iterator<Item = RouteName>) -> Self {
         let routes: Vec<RouteName> = routes.collect();
-        let meter = || RouteMeter { by_class: Default::default(), times: Histogram::of_times() };
+        let meter = || RouteMeter { by_class: Default::default(), durations: Histogram::for_durations() };
         let by_route = routes.iter().map(|route| (*route, meter())).collect();
         Self { routes, by_route }
     }
 
     /// Counts an answer. Long polls count with the time they waited.
-    pub(super) fn answered(&self, route: RouteName, status: StatusCode, took: Duration) {
+    pub(super) fn record_response(&self, route: RouteName, status: StatusCode, took: Duration) {
         let Some(meter) = self.by_route.get(&route) else { return };
         let class = usize::from(status.as_u16() / 100).saturating_sub(1);
         if let Some(count) = meter.by_class.get(class) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        meter.times.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        meter.durations.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Each route's, in the order of the table.

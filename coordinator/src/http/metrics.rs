@@ -15,75 +15,75 @@ use axum::{
     http::{HeaderValue, Response, header},
 };
 use docket_schema::{
+    api::{FaultKind, QueueView, StateCount, TargetKind, WorkerView},
     ids::Timestamp,
     task::TaskState,
-    wire::{FaultKind, QueueView, StateCount, TargetKind, WorkerView},
 };
 
 use super::{
-    api::Api,
-    call::Call,
-    errors::Refusal,
-    meters::{CLASSES, HttpMeters},
-    queues::{heard_since, known},
+    api_error::ApiError,
+    api_state::ApiState,
+    meters::{HttpMeters, STATUS_CLASSES},
+    queues::{known_workers, workers_seen_since},
+    request::ApiRequest,
 };
 use crate::{
-    decide::{self, LabelsOf},
+    decide::{self, WorkerLabels},
     error_chain::error_chain,
-    meter::HistogramView,
-    notify::Outcome,
-    store::StoreMeters,
+    metrics::HistogramSnapshot,
+    notify::DeliveryOutcome,
+    store::StoreMetrics,
 };
 
-pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
-    let queues = api.store.queues().await?;
-    let workers = api.store.workers(heard_since(&api)).await?;
-    let waiting = api.store.waiting().await?;
-    let known = known(&api, &waiting).await?;
-    let wanted = |queue: &QueueView| decide::wanted(queue, &waiting, LabelsOf::Known(&known));
-    let inbox = api.store.inbox_counts().await?;
-    let ended = api.store.ended_counts().await?;
-    let mut text = Text::default();
-    let told = told(&queues);
-    of_queues(&mut text, &told, api.clock.now());
-    text.family(
+pub(super) async fn serve_metrics(api: Arc<ApiState>, _: ApiRequest) -> Result<Response<Body>, ApiError> {
+    let queues = api.store.list_queues().await?;
+    let workers = api.store.list_workers(workers_seen_since(&api)).await?;
+    let waiting = api.store.read_waiting().await?;
+    let known = known_workers(&api, &waiting).await?;
+    let wanted = |queue: &QueueView| decide::desired_workers(queue, &waiting, WorkerLabels::Known(&known));
+    let inbox = api.store.count_inbox().await?;
+    let ended = api.store.count_ended_tasks().await?;
+    let mut text = MetricsText::default();
+    let told = group_queues(&queues);
+    write_queue_metrics(&mut text, &told, api.clock.now());
+    text.begin_family(
         "docket_queue_wanted",
         "gauge",
         "Tasks that run, or would if there were workers enough: what to scale by.",
     );
-    for Told { name, queues } in &told {
+    for QueueGroup { label: name, queues } in &told {
         let wanted: u64 = queues.iter().map(|queue| wanted(queue)).sum();
-        text.sample("docket_queue_wanted", &[("queue", name)], wanted as f64);
+        text.write_sample("docket_queue_wanted", &[("queue", name)], wanted as f64);
     }
-    text.family(
+    text.begin_family(
         "docket_tasks_ended",
         "gauge",
         "Tasks that have ended and are not archived, by how: fewer once they are, or are retried.",
     );
     for StateCount { state, count } in &ended {
-        text.sample("docket_tasks_ended", &[("state", state.as_str())], *count as f64);
+        text.write_sample("docket_tasks_ended", &[("state", state.as_str())], *count as f64);
     }
-    text.family(
+    text.begin_family(
         "docket_tasks_unverified",
         "gauge",
         "Completed tasks of docket_tasks_ended that nothing verified: final checks did not run, or there are none.",
     );
-    text.sample("docket_tasks_unverified", &[], api.store.unverified_count().await? as f64);
-    of_workers(&mut text, &workers);
-    text.family(
+    text.write_sample("docket_tasks_unverified", &[], api.store.count_unverified_tasks().await? as f64);
+    write_worker_metrics(&mut text, &workers);
+    text.begin_family(
         "docket_inbox_rows",
         "gauge",
         "What applications enqueued and is no task yet, or was refused.",
     );
-    text.sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
-    text.sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
+    text.write_sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
+    text.write_sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
     // A newer coordinator's events there are no reason to tell nothing of all the rest.
     let readable = api.notifications.catch_up(&*api.store).await.inspect_err(|error| {
         tracing::warn!("/metrics tells nothing of notifications: {}", error_chain(error));
     });
-    of_notifications(&mut text, &api, readable.is_ok());
-    of_store(&mut text, &api.store.meters());
-    of_http(&mut text, &api.meters);
+    write_notification_metrics(&mut text, &api, readable.is_ok());
+    write_store_metrics(&mut text, &api.store.metrics());
+    write_http_metrics(&mut text, &api.http_meters);
     let mut response = Response::new(Body::from(text.0));
     let headers = response.headers_mut();
     headers
@@ -93,43 +93,43 @@ pub(super) async fn metrics(api: Arc<Api>, _: Call) -> Result<Response<Body>, Re
 }
 
 /// Queues that are told by name, at most: each is some ten series, for as long as whoever scrapes keeps them.
-const QUEUES_TOLD_MAX: usize = 200;
+const QUEUES_LISTED_MAX: usize = 200;
 /// The one name of all queues that `docket run` makes. No queue can be called so.
-const OWN_QUEUES: &str = "run-*";
+const RUN_QUEUES_LABEL: &str = "run-*";
 /// The one name of those beyond the most.
-const OTHER_QUEUES: &str = "*";
+const OTHER_QUEUES_LABEL: &str = "*";
 
 /// A queue, or several under one name.
-struct Told<'a> {
-    name: &'a str,
+struct QueueGroup<'a> {
+    label: &'a str,
     queues: Vec<&'a QueueView>,
 }
 
-impl Told<'_> {
+impl QueueGroup<'_> {
     fn count(&self, state: TaskState) -> u64 {
-        self.queues.iter().map(|queue| queue.count(state)).sum()
+        self.queues.iter().map(|queue| queue.count_in_state(state)).sum()
     }
 }
 
 /// The queues by the names that they are told under: however many there are, few. In the order of their names.
-fn told(queues: &[QueueView]) -> Vec<Told<'_>> {
-    let mut told: Vec<Told<'_>> = Vec::new();
+fn group_queues(queues: &[QueueView]) -> Vec<QueueGroup<'_>> {
+    let mut told: Vec<QueueGroup<'_>> = Vec::new();
     let (own, named): (Vec<&QueueView>, Vec<&QueueView>) =
-        queues.iter().partition(|queue| queue.name.is_of_one());
-    let (named, others) = named.split_at(named.len().min(QUEUES_TOLD_MAX));
-    told.extend(named.iter().map(|queue| Told { name: queue.name.as_str(), queues: vec![*queue] }));
-    let together = [(OWN_QUEUES, own), (OTHER_QUEUES, others.to_vec())];
+        queues.iter().partition(|queue| queue.name.is_single_task());
+    let (named, others) = named.split_at(named.len().min(QUEUES_LISTED_MAX));
+    told.extend(named.iter().map(|queue| QueueGroup { label: queue.name.as_str(), queues: vec![*queue] }));
+    let together = [(RUN_QUEUES_LABEL, own), (OTHER_QUEUES_LABEL, others.to_vec())];
     let together = together.into_iter().filter(|(_, queues)| !queues.is_empty());
-    told.extend(together.map(|(name, queues)| Told { name, queues }));
+    told.extend(together.map(|(name, queues)| QueueGroup { label: name, queues }));
     told
 }
 
-fn of_queues(text: &mut Text, told: &[Told<'_>], now: Timestamp) {
-    text.family("docket_tasks", "gauge", "Tasks that have not ended.");
+fn write_queue_metrics(text: &mut MetricsText, told: &[QueueGroup<'_>], now: Timestamp) {
+    text.begin_family("docket_tasks", "gauge", "Tasks that have not ended.");
     for queue in told {
         for state in TaskState::ALL.into_iter().filter(|state| !state.is_ended()) {
-            let labels = [("queue", queue.name), ("state", state.as_str())];
-            text.sample("docket_tasks", &labels, queue.count(state) as f64);
+            let labels = [("queue", queue.label), ("state", state.as_str())];
+            text.write_sample("docket_tasks", &labels, queue.count(state) as f64);
         }
     }
     type Since = fn(&QueueView) -> Option<Timestamp>;
@@ -146,10 +146,10 @@ fn of_queues(text: &mut Text, told: &[Told<'_>], now: Timestamp) {
         ),
     ];
     for (name, help, since) in ages {
-        text.family(name, "gauge", help);
+        text.begin_family(name, "gauge", help);
         for queue in told {
             let oldest = queue.queues.iter().filter_map(|queue| since(queue)).min();
-            text.sample(name, &[("queue", queue.name)], seconds_since(oldest, now));
+            text.write_sample(name, &[("queue", queue.label)], seconds_since(oldest, now));
         }
     }
     type Setting = fn(&QueueView) -> f64;
@@ -164,11 +164,13 @@ fn of_queues(text: &mut Text, told: &[Told<'_>], now: Timestamp) {
         ),
     ];
     for (name, help, value) in settings {
-        text.family(name, "gauge", help);
+        text.begin_family(name, "gauge", help);
         // Several have no setting in common.
-        for queue in told.iter().filter(|queue| ![OWN_QUEUES, OTHER_QUEUES].contains(&queue.name)) {
+        for queue in
+            told.iter().filter(|queue| ![RUN_QUEUES_LABEL, OTHER_QUEUES_LABEL].contains(&queue.label))
+        {
             for one in &queue.queues {
-                text.sample(name, &[("queue", queue.name)], value(one));
+                text.write_sample(name, &[("queue", queue.label)], value(one));
             }
         }
     }
@@ -178,13 +180,13 @@ fn seconds_since(at: Option<Timestamp>, now: Timestamp) -> f64 {
     at.map_or(0.0, |at| now.ms_since(at) as f64 / 1000.0)
 }
 
-fn of_workers(text: &mut Text, workers: &[WorkerView]) {
+fn write_worker_metrics(text: &mut MetricsText, workers: &[WorkerView]) {
     // One that has ended is heard of no more, and counts no longer, before its time is up.
-    let workers: Vec<&WorkerView> = workers.iter().filter(|worker| worker.is_here()).collect();
+    let workers: Vec<&WorkerView> = workers.iter().filter(|worker| worker.is_present()).collect();
     let sum = |of: fn(&WorkerView) -> u32| workers.iter().map(|worker| f64::from(of(worker))).sum::<f64>();
     let mut one = |name, help, value| {
-        text.family(name, "gauge", help);
-        text.sample(name, &[], value);
+        text.begin_family(name, "gauge", help);
+        text.write_sample(name, &[], value);
     };
     one("docket_workers", "Workers heard of lately that have not ended.", workers.len() as f64);
     one("docket_workers_draining", "Those that were told to end.", sum(|worker| worker.draining.into()));
@@ -192,129 +194,137 @@ fn of_workers(text: &mut Text, workers: &[WorkerView]) {
     one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
     one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
     let name = "docket_worker_faults";
-    text.family(name, "gauge", "Faults that keep workers from carrying out some tasks, by what failed.");
+    text.begin_family(
+        name,
+        "gauge",
+        "Faults that keep workers from carrying out some tasks, by what failed.",
+    );
     for kind in FaultKind::ALL {
         let faults = workers.iter().flat_map(|worker| worker.about.iter().flat_map(|about| &about.faults));
         let count = faults.filter(|fault| fault.kind == kind).count();
-        text.sample(name, &[("kind", kind.as_str())], count as f64);
+        text.write_sample(name, &[("kind", kind.as_str())], count as f64);
     }
 }
 
-fn of_notifications(text: &mut Text, api: &Api, is_known: bool) {
+fn write_notification_metrics(text: &mut MetricsText, api: &ApiState, is_known: bool) {
     if is_known {
-        let counts = api.notifications.with(docket_schema::system::Notifications::counts);
-        text.family(
+        let counts = api.notifications.with_fold(docket_schema::system::NotificationsFold::delivery_counts);
+        text.begin_family(
             "docket_notification_deliveries",
             "gauge",
             "Deliveries of notifications that are still to be made, and those that were given up.",
         );
-        text.sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
-        text.sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
+        text.write_sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
+        text.write_sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
     }
-    text.family(
+    text.begin_family(
         "docket_notifications_total",
         "counter",
         "Attempts to deliver a notification, by how they ended.",
     );
     for kind in TargetKind::ALL {
-        for outcome in Outcome::ALL {
+        for outcome in DeliveryOutcome::ALL {
             let labels = [("target_kind", kind.as_str()), ("outcome", outcome.as_str())];
-            text.sample("docket_notifications_total", &labels, api.notify_meters.read(kind, outcome) as f64);
+            text.write_sample(
+                "docket_notifications_total",
+                &labels,
+                api.notify_metrics.read_count(kind, outcome) as f64,
+            );
         }
     }
 }
 
-fn of_store(text: &mut Text, store: &StoreMeters) {
+fn write_store_metrics(text: &mut MetricsText, store: &StoreMetrics) {
     let mut one = |name, help, value: u64| {
-        text.family(name, "counter", help);
-        text.sample(name, &[], value as f64);
+        text.begin_family(name, "counter", help);
+        text.write_sample(name, &[], value as f64);
     };
     one("docket_store_appends_total", "Appends that were answered, refusals among them.", store.appends);
     one("docket_store_commands_total", "Commands and submits likewise.", store.commands);
     one("docket_store_leases_total", "Leases that were granted.", store.leases);
-    one("docket_store_failed_total", "What the store could not do.", store.failed);
-    text.family("docket_store_batch_asks", "histogram", "How many asks shared a transaction.");
-    text.histogram("docket_store_batch_asks", &[], &store.batch_asks);
-    text.family("docket_store_batch_seconds", "histogram", "How long such a transaction took.");
-    text.histogram("docket_store_batch_seconds", &[], &store.batch_times);
+    one("docket_store_failed_total", "What the store could not do.", store.failed_requests);
+    text.begin_family("docket_store_batch_asks", "histogram", "How many asks shared a transaction.");
+    text.write_histogram("docket_store_batch_asks", &[], &store.batch_requests);
+    text.begin_family("docket_store_batch_seconds", "histogram", "How long such a transaction took.");
+    text.write_histogram("docket_store_batch_seconds", &[], &store.batch_times);
 }
 
-fn of_http(text: &mut Text, http: &HttpMeters) {
+fn write_http_metrics(text: &mut MetricsText, http: &HttpMeters) {
     // Routes that nobody asked are left out.
     let asked: Vec<_> = http
         .all()
-        .map(|(name, meter)| (name.verb, name.path, meter, meter.times.view()))
-        .filter(|(.., times)| times.at_most.last().is_some_and(|(_, all)| *all > 0))
+        .map(|(name, meter)| (name.method, name.path, meter, meter.durations.snapshot()))
+        .filter(|(.., times)| times.cumulative_counts.last().is_some_and(|(_, all)| *all > 0))
         .collect();
-    text.family("docket_http_requests_total", "counter", "Requests that were answered.");
+    text.begin_family("docket_http_requests_total", "counter", "Requests that were answered.");
     for (verb, path, meter, _) in &asked {
-        for (class, count) in CLASSES.into_iter().zip(&meter.by_class) {
+        for (class, count) in STATUS_CLASSES.into_iter().zip(&meter.by_class) {
             let count = count.load(Ordering::Relaxed);
             if count > 0 {
                 let labels = [("method", *verb), ("route", *path), ("status", class)];
-                text.sample("docket_http_requests_total", &labels, count as f64);
+                text.write_sample("docket_http_requests_total", &labels, count as f64);
             }
         }
     }
-    text.family(
+    text.begin_family(
         "docket_http_request_seconds",
         "histogram",
         "How long they took; long polls with their waiting.",
     );
     for (verb, path, _, times) in &asked {
-        text.histogram("docket_http_request_seconds", &[("method", verb), ("route", path)], times);
+        text.write_histogram("docket_http_request_seconds", &[("method", verb), ("route", path)], times);
     }
 }
 
 /// The text as it grows.
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     /// Begins a family; all its samples follow.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    fn begin_family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+        self.write_line(format_args!("# HELP {name} {help}"));
+        self.write_line(format_args!("# TYPE {name} {kind}"));
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+    fn write_sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         let labels: Vec<String> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        let value = Number(value);
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();
+        let value = SampleValue(value);
         if labels.is_empty() {
-            self.line(format_args!("{name} {value}"));
+            self.write_line(format_args!("{name} {value}"));
         } else {
-            self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+            self.write_line(format_args!("{name}{{{}}} {value}", labels.join(",")));
         }
     }
 
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], view: &HistogramView) {
+    fn write_histogram(&mut self, name: &str, labels: &[(&str, &str)], view: &HistogramSnapshot) {
         let mut all = 0;
-        for (bound, count) in &view.at_most {
-            let le = Number(bound.unwrap_or(f64::INFINITY)).to_string();
+        for (bound, count) in &view.cumulative_counts {
+            let le = SampleValue(bound.unwrap_or(f64::INFINITY)).to_string();
             let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", le.as_str())]).collect();
-            self.sample(&format!("{name}_bucket"), &labels, *count as f64);
+            self.write_sample(&format!("{name}_bucket"), &labels, *count as f64);
             all = *count;
         }
-        self.sample(&format!("{name}_sum"), labels, view.sum);
-        self.sample(&format!("{name}_count"), labels, all as f64);
+        self.write_sample(&format!("{name}_sum"), labels, view.sum);
+        self.write_sample(&format!("{name}_count"), labels, all as f64);
     }
 
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    fn write_line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.0, "{line}").expect("writing to a string cannot fail");
     }
 }
 
 /// A value of a label: backslash, quote and line feed are escaped.
-fn escaped(value: &str) -> String {
+fn escape_label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// A number as the format has it.
-struct Number(f64);
+struct SampleValue(f64);
 
-impl std::fmt::Display for Number {
+impl std::fmt::Display for SampleValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0 == f64::INFINITY { f.write_str("+Inf") } else { write!(f, "{}", self.0) }
     }
@@ -325,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_many_queues_there_are_few_are_told() {
+    fn queue_series_are_bounded_however_many_queues_exist() {
         let queue = |name: String, count: u64, since: i64| QueueView {
             name: name.parse().expect("a name"),
             settings: docket_schema::queue::QueueSettings::default(),
@@ -334,18 +344,18 @@ mod tests {
             oldest_leased_at: None,
         };
         let mut queues: Vec<QueueView> =
-            (0..QUEUES_TOLD_MAX + 3).map(|n| queue(format!("q{n:04}"), 1, 7)).collect();
+            (0..QUEUES_LISTED_MAX + 3).map(|n| queue(format!("q{n:04}"), 1, 7)).collect();
         queues.push(queue("run-again".to_owned(), 5, 8));
         queues.extend((0..9).map(|n| queue(format!("run-0000000{n}"), 2, 9_000_000 - n)));
-        let told = told(&queues);
-        assert_eq!(told.len(), QUEUES_TOLD_MAX + 2);
-        let together: Vec<(&str, u64)> = told[QUEUES_TOLD_MAX..]
+        let told = group_queues(&queues);
+        assert_eq!(told.len(), QUEUES_LISTED_MAX + 2);
+        let together: Vec<(&str, u64)> = told[QUEUES_LISTED_MAX..]
             .iter()
-            .map(|queue| (queue.name, queue.count(TaskState::Available)))
+            .map(|queue| (queue.label, queue.count(TaskState::Available)))
             .collect();
         assert_eq!(together, [("run-*", 18), ("*", 3 + 5)]);
-        let mut text = Text::default();
-        of_queues(&mut text, &told, Timestamp(10_000_000));
+        let mut text = MetricsText::default();
+        write_queue_metrics(&mut text, &told, Timestamp(10_000_000));
         let said = |line: &str| text.0.lines().any(|said| said == line);
         assert!(said(r#"docket_tasks{queue="run-*",state="available"} 18"#), "{}", text.0);
         assert!(said(r#"docket_queue_oldest_available_seconds{queue="run-*"} 1"#), "{}", text.0);
@@ -355,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_labels_and_help_breaks_no_line() {
-        let mut text = Text::default();
-        text.family("a", "gauge", "one\\two\nthree");
-        text.sample("a", &[("b", "back\\slash \"quote\" line\nfeed"), ("c", "ü")], 0.5);
-        text.sample("a", &[], f64::INFINITY);
+    fn labels_and_help_are_escaped_to_one_line() {
+        let mut text = MetricsText::default();
+        text.begin_family("a", "gauge", "one\\two\nthree");
+        text.write_sample("a", &[("b", "back\\slash \"quote\" line\nfeed"), ("c", "ü")], 0.5);
+        text.write_sample("a", &[], f64::INFINITY);
         let lines: Vec<&str> = text.0.lines().collect();
         assert_eq!(
             lines,

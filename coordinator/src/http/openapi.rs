@@ -11,41 +11,41 @@ use axum::{
     http::{HeaderValue, Response, header},
 };
 use docket_schema::{
+    api::{ProblemCode, ProblemDetails},
     ids::{BatchId, BlobHash, IncarnationId, NotificationId, QueueName, RunId, TaskId},
     system::{ScheduleName, TokenName},
-    wire::{Problem, ProblemCode},
 };
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
-    api::Api,
-    auth::Access,
-    call::Call,
-    errors::Refusal,
-    route::{Route, Shape},
+    api_error::ApiError,
+    api_state::ApiState,
+    auth::RouteAccess,
+    request::ApiRequest,
+    route::{ApiRoute, BodyShape},
     router::ROUTES,
 };
 
-pub(super) async fn serve(_: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
+pub(super) async fn serve_openapi(_: Arc<ApiState>, _: ApiRequest) -> Result<Response<Body>, ApiError> {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
-    let bytes = DOCUMENT.get_or_init(|| document().to_string().into());
+    let bytes = DOCUMENT.get_or_init(|| openapi_document().to_string().into());
     let mut response = Response::new(Body::from(bytes.clone()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
 /// The document.
-pub fn document() -> Value {
+pub fn openapi_document() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
         .into_generator();
-    let problem = generator.subschema_for::<Problem>().to_value();
+    let problem = generator.subschema_for::<ProblemDetails>().to_value();
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
-        let operation = operation(route, &mut generator);
+        let operation = build_operation(route, &mut generator);
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.verb.as_str().to_ascii_lowercase()] = operation;
+        path[route.method.as_str().to_ascii_lowercase()] = operation;
     }
     json!({
         "openapi": "3.1.0",
@@ -67,39 +67,44 @@ pub fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+fn build_operation(route: &ApiRoute, generator: &mut SchemaGenerator) -> Value {
     let mut parameters = Vec::new();
-    if let Some(name) = placeholder(route.path) {
-        let schema = of_path(route.path, generator);
+    if let Some(name) = path_placeholder(route.path) {
+        let schema = placeholder_schema(route.path, generator);
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
     if let Some(query) = route.query {
         parameters.extend(query_parameters(query, generator));
     }
     let mut good = json!({ "description": "it is done" });
-    if let Some(content) = content(route.response, generator) {
+    if let Some(content) = body_content(route.response, generator) {
         good["content"] = content;
     }
-    let status =
-        if matches!(route.response, Shape::None) && route.verb.as_str() == "PUT" { "204" } else { "200" };
+    let status = if matches!(route.response, BodyShape::None) && route.method.as_str() == "PUT" {
+        "204"
+    } else {
+        "200"
+    };
     let mut responses = Map::from_iter([(status.to_owned(), good)]);
     let problem = json!({ "$ref": "#/components/responses/Problem" });
-    responses.extend(problems(route).into_iter().map(|status| (status.to_string(), problem.clone())));
+    responses.extend(problem_statuses(route).into_iter().map(|status| (status.to_string(), problem.clone())));
     let mut operation = json!({ "summary": route.summary, "parameters": parameters, "responses": responses });
-    if let Some(content) = content(route.request, generator) {
+    if let Some(content) = body_content(route.request, generator) {
         // An empty body reads as an object without fields.
-        let all_optional = matches!(route.request, Shape::Json(_)) && {
-            let definition = definition(&content["application/json"]["schema"], generator);
+        let all_optional = matches!(route.request, BodyShape::Json(_)) && {
+            let definition = resolve_definition(&content["application/json"]["schema"], generator);
             definition["required"].as_array().is_none_or(Vec::is_empty)
         };
         operation["requestBody"] = json!({ "required": !all_optional, "content": content });
     }
     let (security, who) = match route.access {
-        Access::Open | Access::Page => (json!([]), "anyone".to_owned()),
-        Access::Roles(roles) => (json!([{ "token": [] }]), role_names(roles)),
-        Access::RolesAndRuns(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
-        Access::Appends([]) => (json!([{ "token": [] }]), "the run".to_owned()),
-        Access::Appends(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
+        RouteAccess::Public | RouteAccess::DashboardPage => (json!([]), "anyone".to_owned()),
+        RouteAccess::Roles(roles) => (json!([{ "token": [] }]), role_names(roles)),
+        RouteAccess::RolesAndRuns(roles) => {
+            (json!([{ "token": [] }]), format!("{}, a run", role_names(roles)))
+        }
+        RouteAccess::Appends([]) => (json!([{ "token": [] }]), "the run".to_owned()),
+        RouteAccess::Appends(roles) => (json!([{ "token": [] }]), format!("{}, a run", role_names(roles))),
     };
     operation["security"] = security;
     operation["description"] = json!(format!("For: {who}."));
@@ -107,9 +112,9 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
 }
 
 /// Statuses of the problems that a route may answer: what stands in its way, what it is asked, what it writes.
-fn problems(route: &Route) -> BTreeSet<u16> {
-    let takes_body = !matches!(route.request, Shape::None);
-    let is_asked = takes_body || route.query.is_some() || placeholder(route.path).is_some();
+fn problem_statuses(route: &ApiRoute) -> BTreeSet<u16> {
+    let takes_body = !matches!(route.request, BodyShape::None);
+    let is_asked = takes_body || route.query.is_some() || path_placeholder(route.path).is_some();
     let may = |code: ProblemCode| match code {
         // Of the head, the host, the pace and the store.
         ProblemCode::InvalidRequest
@@ -119,7 +124,9 @@ fn problems(route: &Route) -> BTreeSet<u16> {
         | ProblemCode::Unavailable
         | ProblemCode::Corrupt
         | ProblemCode::Internal => true,
-        ProblemCode::Unauthorized => !matches!(route.access, Access::Open | Access::Page),
+        ProblemCode::Unauthorized => {
+            !matches!(route.access, RouteAccess::Public | RouteAccess::DashboardPage)
+        }
         ProblemCode::NotFound
         | ProblemCode::Ambiguous
         | ProblemCode::IdTaken
@@ -130,36 +137,36 @@ fn problems(route: &Route) -> BTreeSet<u16> {
         | ProblemCode::Ended
         | ProblemCode::BlobMissing
         | ProblemCode::BlobMismatch => is_asked,
-        ProblemCode::UnsupportedMedia => matches!(route.request, Shape::Json(_)),
+        ProblemCode::UnsupportedMedia => matches!(route.request, BodyShape::Json(_)),
         ProblemCode::StorageFull => takes_body,
         // Then the route is another, or none.
         ProblemCode::MethodNotAllowed => false,
     };
-    ProblemCode::ALL.into_iter().filter(|code| may(*code)).map(|code| code.row().1).collect()
+    ProblemCode::ALL.into_iter().filter(|code| may(*code)).map(|code| code.code_status_title().1).collect()
 }
 
 /// The name of a path's placeholder.
-fn placeholder(path: &str) -> Option<&str> {
+fn path_placeholder(path: &str) -> Option<&str> {
     path.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(name, _)| name)
 }
 
 /// What stands for a path's placeholder.
-fn of_path(path: &str, generator: &mut SchemaGenerator) -> Value {
-    fn id<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+fn placeholder_schema(path: &str, generator: &mut SchemaGenerator) -> Value {
+    fn id_schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
         generator.subschema_for::<T>().to_value()
     }
     let kind = path.trim_start_matches("/v1/").split('/').next().unwrap_or_default();
     match kind {
-        "tasks" => id::<TaskId>(generator),
+        "tasks" => id_schema::<TaskId>(generator),
         // A task or a run, whose ids have one form.
-        "runs" | "archived" => id::<RunId>(generator),
-        "batches" => id::<BatchId>(generator),
-        "workers" => id::<IncarnationId>(generator),
-        "blobs" => id::<BlobHash>(generator),
-        "queues" => id::<QueueName>(generator),
-        "schedules" => id::<ScheduleName>(generator),
-        "tokens" => id::<TokenName>(generator),
-        "notifications" => id::<NotificationId>(generator),
+        "runs" | "archived" => id_schema::<RunId>(generator),
+        "batches" => id_schema::<BatchId>(generator),
+        "workers" => id_schema::<IncarnationId>(generator),
+        "blobs" => id_schema::<BlobHash>(generator),
+        "queues" => id_schema::<QueueName>(generator),
+        "schedules" => id_schema::<ScheduleName>(generator),
+        "tokens" => id_schema::<TokenName>(generator),
+        "notifications" => id_schema::<NotificationId>(generator),
         "limits" => json!({ "type": "string", "pattern": "^[a-z0-9-]{1,64}$" }),
         "resolve" => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{1,32}$" }),
         _ => json!({ "type": "string" }),
@@ -167,28 +174,28 @@ fn of_path(path: &str, generator: &mut SchemaGenerator) -> Value {
 }
 
 /// What a reference leads to; a schema that is none is itself.
-fn definition(schema: &Value, generator: &SchemaGenerator) -> Value {
+fn resolve_definition(schema: &Value, generator: &SchemaGenerator) -> Value {
     let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
     name.map_or_else(|| schema.clone(), |name| generator.definitions().get(name).cloned().unwrap_or_default())
 }
 
-fn role_names(roles: &[docket_schema::system::Role]) -> String {
+fn role_names(roles: &[docket_schema::system::TokenRole]) -> String {
     let mut names = vec!["admin".to_owned()];
     names.extend(roles.iter().map(|role| role.as_str().to_owned()));
     names.join(", ")
 }
 
-fn content(shape: Shape, generator: &mut SchemaGenerator) -> Option<Value> {
+fn body_content(shape: BodyShape, generator: &mut SchemaGenerator) -> Option<Value> {
     match shape {
-        Shape::None => None,
-        Shape::Json(schema) => {
+        BodyShape::None => None,
+        BodyShape::Json(schema) => {
             let schema = schema(generator).to_value();
             Some(json!({ "application/json": { "schema": schema } }))
         }
-        Shape::Bytes => Some(json!({ "application/octet-stream": {} })),
-        Shape::Files(types) => Some(types.iter().map(|media| ((*media).to_owned(), json!({}))).collect()),
-        Shape::Text => Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
-        Shape::Events => Some(json!({ "text/event-stream": { "schema": { "type": "string" } } })),
+        BodyShape::Bytes => Some(json!({ "application/octet-stream": {} })),
+        BodyShape::Files(types) => Some(types.iter().map(|media| ((*media).to_owned(), json!({}))).collect()),
+        BodyShape::Text => Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
+        BodyShape::Events => Some(json!({ "text/event-stream": { "schema": { "type": "string" } } })),
     }
 }
 
@@ -198,7 +205,7 @@ fn query_parameters(
     generator: &mut SchemaGenerator,
 ) -> Vec<Value> {
     let schema = query(generator).to_value();
-    let definition = definition(&schema, generator);
+    let definition = resolve_definition(&schema, generator);
     let Some(fields) = definition["properties"].as_object() else { return Vec::new() };
     let required = definition["required"].as_array().cloned().unwrap_or_default();
     let parameter = |(name, schema): (&String, &Value)| {
@@ -245,9 +252,9 @@ mod tests {
 
     /// `UPDATE_SCHEMAS=1 cargo test -p docket-coordinator openapi` writes it anew.
     #[test]
-    fn the_checked_in_document_is_that_of_the_table() {
+    fn checked_in_document_matches_the_route_table() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
-        let document = document();
+        let document = openapi_document();
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
             let mut text = serde_json::to_string_pretty(&document).expect("json");
             text.push('\n');
@@ -259,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn every_placeholder_has_a_form_and_no_parameter_is_null() {
-        for (path, operations) in document()["paths"].as_object().expect("paths") {
+    fn every_path_parameter_has_a_format_and_none_is_null() {
+        for (path, operations) in openapi_document()["paths"].as_object().expect("paths") {
             for (verb, operation) in operations.as_object().expect("operations") {
                 for parameter in operation["parameters"].as_array().expect("parameters") {
                     let schema = parameter["schema"].to_string();
@@ -279,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_every_route_is_there() {
-        let document = document();
+    fn every_reference_resolves_and_every_route_is_documented() {
+        let document = openapi_document();
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().expect("a closing quote");

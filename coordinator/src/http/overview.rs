@@ -7,61 +7,61 @@ use std::sync::{
 
 use axum::{body::Body, http::Response};
 use docket_schema::{
+    api::{CostDaysQuery, OverviewQuery, OverviewResponse},
     ids::Timestamp,
-    wire::{CostDaysQuery, Overview, OverviewQuery},
 };
 
 use super::{
-    api::Api,
-    call::{Call, json},
-    errors::Refusal,
-    queues::heard_since,
-    reports::refusal,
+    api_error::ApiError,
+    api_state::ApiState,
+    queues::workers_seen_since,
+    reports::report_error,
+    request::{ApiRequest, json_response},
 };
 use crate::{error_chain::error_chain, reports};
 
 /// How long tasks count as just ended, where the query does not say: a night, and the day before it.
-const JUST_ENDED_US: i64 = 24 * 3_600_000_000;
+const RECENTLY_ENDED_US: i64 = 24 * 3_600_000_000;
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn overview(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn show_overview(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let OverviewQuery { since } = call.query()?;
     let at = api.clock.now();
-    let since = since.unwrap_or(Timestamp(at.0.saturating_sub(JUST_ENDED_US)));
-    let rows = api.store.overview(at, since, heard_since(&api)).await?;
-    let notifications_dead = notifications_dead(&api).await;
-    json(&Overview {
+    let since = since.unwrap_or(Timestamp(at.0.saturating_sub(RECENTLY_ENDED_US)));
+    let rows = api.store.read_overview(at, since, workers_seen_since(&api)).await?;
+    let notifications_dead = count_dead_notifications(&api).await;
+    json_response(&OverviewResponse {
         at,
         since,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: api.store.backend().to_owned(),
-        asks: rows.asks,
+        asks: rows.awaiting_person,
         blocked: rows.blocked,
         discarded: rows.discarded,
         discarded_count: rows.discarded_count,
-        budgets: rows.budgets,
+        budgets: rows.budgets_near_limit,
         notifications_dead,
         running: rows.running,
-        ended: rows.ended,
+        ended: rows.recently_ended,
         ended_counts: rows.ended_counts,
         tasks: rows.tasks,
         queues: rows.queues,
         queues_left_out: rows.queues_left_out,
         workers: rows.workers,
-        hours: rows.hours,
-        submitted: rows.submitted,
+        hours: rows.ended_by_hour,
+        submitted: rows.submitted_by_hour,
     })
 }
 
 /// None where they cannot be read: of all the rest a person wants to know all the more then.
-async fn notifications_dead(api: &Api) -> Option<u64> {
+async fn count_dead_notifications(api: &ApiState) -> Option<u64> {
     /// Whether it was logged that they cannot be read: pages ask every few seconds.
     static IS_LOGGED: AtomicBool = AtomicBool::new(false);
     match api.notifications.catch_up(&*api.store).await {
         Ok(()) => {
             IS_LOGGED.store(false, Ordering::Relaxed);
-            Some(api.notifications.with(|known| known.counts().dead))
+            Some(api.notifications.with_fold(|known| known.delivery_counts().dead))
         }
         Err(error) => {
             if !IS_LOGGED.swap(true, Ordering::Relaxed) {
@@ -72,7 +72,7 @@ async fn notifications_dead(api: &Api) -> Option<u64> {
     }
 }
 
-pub(super) async fn cost_days(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn list_cost_days(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let query: CostDaysQuery = call.query()?;
-    json(&reports::cost_days(&*api.store, &query).await.map_err(refusal)?)
+    json_response(&reports::cost_by_day(&*api.store, &query).await.map_err(report_error)?)
 }

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
-use docket_schema::wire::{CostQuery, MetricsQuery, ProblemCode};
+use docket_schema::api::{CostQuery, MetricsQuery, ProblemCode};
 
 use super::{
-    api::Api,
-    call::{Call, json},
-    errors::Refusal,
+    api_error::ApiError,
+    api_state::ApiState,
+    request::{ApiRequest, json_response},
 };
 use crate::reports::{self, ReportError};
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
-pub(super) async fn cost(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn show_cost(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let query: CostQuery = call.query()?;
-    json(&reports::cost(&*api.store, &query).await.map_err(refusal)?)
+    json_response(&reports::cost_report(&*api.store, &query).await.map_err(report_error)?)
 }
 
-pub(super) async fn metrics(api: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn show_metrics(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let query: MetricsQuery = call.query()?;
-    json(&reports::metrics(&*api.store, &query).await.map_err(refusal)?)
+    json_response(&reports::metrics_report(&*api.store, &query).await.map_err(report_error)?)
 }
 
-pub(super) fn refusal(error: ReportError) -> Refusal {
+pub(super) fn report_error(error: ReportError) -> ApiError {
     match error {
         ReportError::Query { field, detail } => {
-            Refusal::new(ProblemCode::InvalidRequest, detail).field(field)
+            ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field)
         }
-        ReportError::Absent(what) => Refusal::new(ProblemCode::NotFound, format!("there is no {what}")),
+        ReportError::NotFound(what) => ApiError::new(ProblemCode::NotFound, format!("there is no {what}")),
         ReportError::Store(error) => error.into(),
     }
 }

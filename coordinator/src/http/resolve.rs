@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
-use docket_schema::wire::ProblemCode;
+use docket_schema::api::ProblemCode;
 
 use super::{
-    api::Api,
-    call::{Call, json},
-    errors::Refusal,
+    api_error::ApiError,
+    api_state::ApiState,
+    request::{ApiRequest, json_response},
 };
 
 /// Digits of a whole id, hyphens left out.
 const ID_DIGITS: usize = 32;
 
-pub(super) async fn resolve(api: Arc<Api>, call: Call) -> Result<Response<Body>, Refusal> {
+pub(super) async fn resolve_id(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
     let digits: String = call
-        .param
+        .path_param
         .chars()
         .filter(|c| *c != '-')
         .map(|c| c.to_ascii_lowercase())
@@ -26,7 +26,7 @@ pub(super) async fn resolve(api: Arc<Api>, call: Call) -> Result<Response<Body>,
         !digits.is_empty() && digits.len() <= ID_DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if !legal {
         let detail = "give 1 to 32 hexadecimal digits of an id, its first or its last ones";
-        return Err(Refusal::new(ProblemCode::InvalidRequest, detail).field("path"));
+        return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("path"));
     }
-    json(&api.store.resolve(digits).await?)
+    json_response(&api.store.resolve_id(digits).await?)
 }

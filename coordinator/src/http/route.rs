@@ -3,28 +3,30 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use axum::{body::Body, http::Response, routing::MethodFilter};
-use docket_schema::wire::BODY_BYTES_MAX;
+use docket_schema::api::BODY_BYTES_MAX;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::{api::Api, auth::Access, call::Call, errors::Refusal, meters::RouteName};
+use super::{
+    api_error::ApiError, api_state::ApiState, auth::RouteAccess, meters::RouteName, request::ApiRequest,
+};
 
 /// Bodies of routes that carry no events, blobs or tasks.
 const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
 
-type Answered = Result<Response<Body>, Refusal>;
-type Handler = fn(Arc<Api>, Call) -> Pin<Box<dyn Future<Output = Answered> + Send>>;
-type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+type HandlerResult = Result<Response<Body>, ApiError>;
+type RouteHandler = fn(Arc<ApiState>, ApiRequest) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
+type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
 /// Methods of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verb {
+pub(crate) enum HttpMethod {
     Get,
     Head,
     Post,
     Put,
 }
 
-impl Verb {
+impl HttpMethod {
     /// As it stands in a request.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +37,7 @@ impl Verb {
         }
     }
 
-    pub(super) const fn filter(self) -> MethodFilter {
+    pub(super) const fn method_filter(self) -> MethodFilter {
         match self {
             Self::Get => MethodFilter::GET,
             Self::Head => MethodFilter::HEAD,
@@ -47,11 +49,11 @@ impl Verb {
 
 /// What a body is.
 #[derive(Clone, Copy)]
-pub(crate) enum Shape {
+pub(crate) enum BodyShape {
     /// There is none.
     None,
     /// JSON of this schema.
-    Json(SchemaOf),
+    Json(SchemaFn),
     /// Bytes as they are.
     Bytes,
     /// A file of one of these media types.
@@ -63,76 +65,76 @@ pub(crate) enum Shape {
 }
 
 /// A line of the table.
-pub(crate) struct Route {
-    pub(crate) verb: Verb,
+pub(crate) struct ApiRoute {
+    pub(crate) method: HttpMethod,
     pub(crate) path: &'static str,
-    pub(crate) access: Access,
+    pub(crate) access: RouteAccess,
     pub(crate) summary: &'static str,
-    pub(crate) query: Option<SchemaOf>,
-    pub(crate) request: Shape,
-    pub(crate) response: Shape,
+    pub(crate) query: Option<SchemaFn>,
+    pub(crate) request: BodyShape,
+    pub(crate) response: BodyShape,
     pub(super) body_bytes_max: usize,
-    pub(super) handler: Handler,
+    pub(super) handler: RouteHandler,
 }
 
-impl Route {
+impl ApiRoute {
     /// As its meters name it.
     pub(super) const fn name(&self) -> RouteName {
-        RouteName { verb: self.verb.as_str(), path: self.path }
+        RouteName { method: self.method.as_str(), path: self.path }
     }
 
     pub(super) const fn new(
-        (verb, path): (Verb, &'static str),
-        access: Access,
+        (verb, path): (HttpMethod, &'static str),
+        access: RouteAccess,
         summary: &'static str,
-        handler: Handler,
+        handler: RouteHandler,
     ) -> Self {
         Self {
-            verb,
+            method: verb,
             path,
             access,
             summary,
             query: None,
-            request: Shape::None,
-            response: Shape::None,
+            request: BodyShape::None,
+            response: BodyShape::None,
             body_bytes_max: 0,
             handler,
         }
     }
 
-    pub(super) const fn query<T: JsonSchema>(mut self) -> Self {
+    pub(super) const fn with_query<T: JsonSchema>(mut self) -> Self {
         self.query = Some(SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    pub(super) const fn takes<T: JsonSchema>(mut self) -> Self {
-        self.request = Shape::Json(SchemaGenerator::subschema_for::<T>);
+    pub(super) const fn with_json_request<T: JsonSchema>(mut self) -> Self {
+        self.request = BodyShape::Json(SchemaGenerator::subschema_for::<T>);
         self.body_bytes_max = SMALL_BODY_BYTES_MAX;
         self
     }
 
     /// Takes a small body that is described elsewhere.
-    pub(super) const fn small(mut self) -> Self {
+    pub(super) const fn with_small_body(mut self) -> Self {
         self.body_bytes_max = SMALL_BODY_BYTES_MAX;
         self
     }
 
-    pub(super) const fn takes_bytes(mut self) -> Self {
-        self.request = Shape::Bytes;
-        self.large()
+    pub(super) const fn with_bytes_request(mut self) -> Self {
+        self.request = BodyShape::Bytes;
+        self.with_large_body()
     }
 
-    pub(super) const fn large(mut self) -> Self {
+    pub(super) const fn with_large_body(mut self) -> Self {
         self.body_bytes_max = BODY_BYTES_MAX;
         self
     }
 
-    pub(super) const fn gives<T: JsonSchema>(mut self) -> Self {
-        self.response = Shape::Json(SchemaGenerator::subschema_for::<T>);
+    pub(super) const fn with_json_response<T: JsonSchema>(mut self) -> Self {
+        self.response = BodyShape::Json(SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    pub(super) const fn gives_shape(mut self, shape: Shape) -> Self {
+    pub(super) const fn with_response(mut self, shape: BodyShape) -> Self {
         self.response = shape;
         self
     }

@@ -13,24 +13,24 @@ use axum::{
     routing::on,
 };
 use docket_schema::{
-    system::Role,
-    wire::{self, ProblemCode},
+    api::{self, ProblemCode},
+    system::TokenRole,
 };
 use futures_util::FutureExt as _;
 
 use super::{
     answer,
-    api::{Api, ApiConfig},
+    api_error::ApiError,
+    api_state::{ApiConfig, ApiState},
     append, archive,
-    auth::Access,
-    batches, blobs, budgets, bulk,
-    call::{Call, read_body},
-    carry, delegate, delivery,
-    errors::Refusal,
-    feed, fork, guard, health, inbox, lease, limits, lineage, memory,
+    auth::RouteAccess,
+    batches, blobs, budgets, bulk, delegate, delivery, event_log, fork, health, history, import_and_gc,
+    inbox, lease, lineage, memory,
     meters::HttpMeters,
-    metrics, notifications, openapi, overview, past, queues, reports, resolve,
-    route::{Route, Shape, Verb},
+    metrics, middleware, notifications, openapi, overview, provider_limits, queues, reports,
+    request::{ApiRequest, read_body},
+    resolve,
+    route::{ApiRoute, BodyShape, HttpMethod},
     runs, schedules, sse, status, tasks, tokens, ui,
 };
 use crate::{app::AppState, dashboard};
@@ -42,264 +42,268 @@ macro_rules! by {
 }
 
 /// What concerns the installation as a whole.
-const ADMINS: Access = Access::Roles(&[]);
-const READS: Access = Access::Roles(&[Role::Read, Role::Submit]);
-const SUBMITS: Access = Access::Roles(&[Role::Submit]);
-const WORKS: Access = Access::Roles(&[Role::Worker]);
-const READS_OR_OWN_RUN: Access = Access::RolesAndRuns(&[Role::Read, Role::Submit]);
-const APPENDS: Access = Access::Appends(&[]);
-const APPENDS_MANY: Access = Access::Appends(&[Role::Worker]);
-const STORES_BLOBS: Access = Access::RolesAndRuns(&[Role::Submit, Role::Worker]);
+const ADMINS: RouteAccess = RouteAccess::Roles(&[]);
+const READERS: RouteAccess = RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit]);
+const SUBMITTERS: RouteAccess = RouteAccess::Roles(&[TokenRole::Submit]);
+const WORKERS: RouteAccess = RouteAccess::Roles(&[TokenRole::Worker]);
+const READERS_AND_RUNS: RouteAccess = RouteAccess::RolesAndRuns(&[TokenRole::Read, TokenRole::Submit]);
+const RUN_ONLY: RouteAccess = RouteAccess::Appends(&[]);
+const BATCH_APPENDERS: RouteAccess = RouteAccess::Appends(&[TokenRole::Worker]);
+const BLOB_WRITERS: RouteAccess = RouteAccess::RolesAndRuns(&[TokenRole::Submit, TokenRole::Worker]);
 /// Blobs hold snapshots, and those are exact: no redaction was done on them.
-const READS_BLOBS: Access = Access::RolesAndRuns(&[]);
+const BLOB_READERS: RouteAccess = RouteAccess::RolesAndRuns(&[]);
 
 /// Every route there is.
 #[rustfmt::skip]
-pub(crate) static ROUTES: &[Route] = &[
-    Route::new((Verb::Get, "/v1/tasks"), READS, "Lists tasks, newest first", by!(tasks::list))
-        .query::<wire::TaskQuery>().gives::<wire::TaskPage>(),
-    Route::new((Verb::Post, "/v1/tasks"), SUBMITS, "Puts tasks into the backlog, all or none", by!(tasks::submit))
-        .takes::<wire::SubmitRequest>().large().gives::<wire::SubmitResponse>(),
-    Route::new((Verb::Post, "/v1/tasks/bulk"), SUBMITS, "Does one thing to many tasks, a page at a time", by!(bulk::bulk))
-        .takes::<wire::BulkRequest>().gives::<wire::BulkResponse>(),
-    Route::new((Verb::Get, "/v1/batches"), READS, "The batches of the newest tasks", by!(batches::list))
-        .gives::<wire::BatchList>(),
-    Route::new((Verb::Post, "/v1/batches/{id}/budget"), SUBMITS, "Sets what the runs of a batch may use together", by!(budgets::set))
-        .takes::<wire::SetBudgetRequest>().gives::<wire::BudgetView>(),
-    Route::new((Verb::Get, "/v1/batches/{id}"), READS, "How a batch stands", by!(batches::show))
-        .gives::<wire::BatchView>(),
-    Route::new((Verb::Get, "/v1/tasks/{id}"), READS, "A task and its runs", by!(tasks::show))
-        .gives::<wire::TaskView>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/cancel"), SUBMITS, "Cancels a task, also while it runs", by!(tasks::cancel))
-        .takes::<wire::ActRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/retry"), SUBMITS, "Runs a task again from the start", by!(tasks::retry))
-        .takes::<wire::RetryRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/answer"), SUBMITS, "Answers what a blocked run asked; it goes on where it stood", by!(answer::answer))
-        .takes::<wire::AnswerRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/pause"), SUBMITS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause))
-        .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/unpause"), SUBMITS, "Lets a paused task go on where it rested", by!(tasks::unpause))
-        .takes::<wire::PauseRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Get, "/v1/tasks/{id}/why"), READS, "What keeps a task from running", by!(queues::why))
-        .gives::<wire::WhyView>(),
-    Route::new((Verb::Get, "/v1/queues"), READS, "How the queues stand, and what is set for them", by!(queues::list))
-        .gives::<wire::QueueList>(),
-    Route::new((Verb::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set))
-        .takes::<wire::SetQueueRequest>().gives::<wire::QueueView>(),
-    Route::new((Verb::Get, "/v1/inbox"), READS, "What applications enqueued and no coordinator has made tasks of", by!(inbox::list))
-        .gives::<wire::InboxList>(),
-    Route::new((Verb::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops what stands in the inbox", by!(inbox::drop_row))
-        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
-    Route::new((Verb::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry))
-        .takes::<wire::InboxActRequest>().gives::<wire::InboxActRequest>(),
-    Route::new((Verb::Get, "/v1/limits"), READS, "How fast model providers may be asked", by!(limits::list))
-        .gives::<wire::LimitList>(),
-    Route::new((Verb::Post, "/v1/limits/{provider}"), ADMINS, "Sets how fast a model provider may be asked, by all workers together", by!(limits::set))
-        .takes::<wire::SetLimitRequest>().gives::<wire::LimitList>(),
-    Route::new((Verb::Post, "/v1/limits/{provider}/remove"), ADMINS, "Lets a model provider be asked as fast as one likes", by!(limits::remove))
-        .takes::<wire::RemoveLimitRequest>().gives::<wire::LimitList>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/permit"), APPENDS, "When a run may ask a model", by!(limits::permit))
-        .takes::<wire::PermitRequest>().gives::<wire::PermitResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/memory"), APPENDS, "A run saves, recalls or forgets, for its repository or its queue", by!(memory::of_run))
-        .takes::<wire::RunMemoryRequest>().gives::<wire::RunMemoryResponse>(),
-    Route::new((Verb::Get, "/v1/memory"), READS, "What is remembered beyond runs", by!(memory::list))
-        .query::<wire::MemoryQuery>().gives::<wire::MemoryList>(),
-    Route::new((Verb::Post, "/v1/memory/delete"), ADMINS, "Forgets a key", by!(memory::delete))
-        .takes::<wire::DeleteMemoryRequest>().gives::<wire::MemoryList>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/delegate"), APPENDS, "Gives work of a run away to a child task", by!(delegate::delegate))
-        .takes::<wire::DelegateRequest>().large().gives::<wire::DelegateResponse>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/children"), READS_OR_OWN_RUN, "The tasks that a run gave away", by!(delegate::children))
-        .gives::<wire::ChildList>(),
-    Route::new((Verb::Get, "/v1/notifications"), READS, "Who is told of what needs them, and what became of telling", by!(notifications::list))
-        .query::<wire::NotificationQuery>().gives::<wire::NotificationList>(),
-    Route::new((Verb::Post, "/v1/notifications/test"), ADMINS, "Tells targets something, for a try", by!(notifications::test))
-        .takes::<wire::TestNotificationRequest>().gives::<wire::NotificationView>(),
-    Route::new((Verb::Post, "/v1/notifications/{id}/retry"), ADMINS, "Tells once more who did not take it", by!(notifications::retry))
-        .takes::<wire::RetryNotificationRequest>().gives::<wire::NotificationView>(),
-    Route::new((Verb::Post, "/v1/notifications/{id}/drop"), ADMINS, "Gives up what somebody did not take", by!(notifications::drop_one))
-        .takes::<wire::DropNotificationRequest>().gives::<wire::NotificationView>(),
-    Route::new((Verb::Get, "/v1/schedules"), READS, "Tasks that come again and again", by!(schedules::list))
-        .gives::<wire::ScheduleList>(),
-    Route::new((Verb::Get, "/v1/schedules/{name}"), READS, "A schedule", by!(schedules::show))
-        .gives::<wire::ScheduleView>(),
-    Route::new((Verb::Post, "/v1/schedules/{name}"), SUBMITS, "Makes a schedule, or replaces it", by!(schedules::set))
-        .takes::<wire::SetScheduleRequest>().gives::<wire::ScheduleView>(),
-    Route::new((Verb::Post, "/v1/schedules/{name}/pause"), SUBMITS, "Lets a schedule rest", by!(schedules::pause))
-        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
-    Route::new((Verb::Post, "/v1/schedules/{name}/unpause"), SUBMITS, "Lets a schedule go on", by!(schedules::unpause))
-        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleView>(),
-    Route::new((Verb::Post, "/v1/schedules/{name}/remove"), SUBMITS, "Ends a schedule; its tasks stay", by!(schedules::remove))
-        .takes::<wire::ScheduleActRequest>().gives::<wire::ScheduleActRequest>(),
-    Route::new((Verb::Post, "/v1/schedules/{name}/run"), SUBMITS, "Gives a schedule's task now", by!(schedules::run))
-        .takes::<wire::RunScheduleRequest>().gives::<wire::ScheduleView>(),
-    Route::new((Verb::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
-        .takes::<wire::DrainWorkerRequest>().gives::<wire::DrainWorkerRequest>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/delivery"), SUBMITS, "Records a step of delivering a run's result", by!(delivery::record))
-        .takes::<wire::DeliveryRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/tasks/{id}/release"), WORKS, "Gives a lease back", by!(lease::release))
-        .takes::<wire::ReleaseRequest>().gives::<wire::ReleaseResponse>(),
-    Route::new((Verb::Post, "/v1/lease"), WORKS, "Asks for work; waits for some", by!(lease::lease))
-        .takes::<wire::LeaseRequest>().gives::<wire::LeaseResponse>(),
-    Route::new((Verb::Post, "/v1/heartbeat"), WORKS, "Renews leases; waits for news of them", by!(lease::heartbeat))
-        .takes::<wire::HeartbeatRequest>().gives::<wire::HeartbeatResponse>(),
-    Route::new((Verb::Get, "/v1/runs/{id}"), READS_OR_OWN_RUN, "A run", by!(runs::show))
-        .gives::<wire::RunView>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/events"), READS_OR_OWN_RUN, "Events of a run", by!(runs::events))
-        .query::<wire::EventsQuery>().gives::<wire::EventPage>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/follow"), READS, "Events of a run as they are appended", by!(sse::follow))
-        .query::<wire::FollowQuery>().gives_shape(Shape::Events),
-    Route::new((Verb::Post, "/v1/runs/{id}/tell"), SUBMITS, "Tells a run something", by!(runs::tell))
-        .takes::<wire::TellRequest>().gives::<wire::TellResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/policy"), ADMINS, "Changes what a run's model may do, from its next turn on", by!(runs::policy))
-        .takes::<wire::PolicyRequest>().gives::<wire::TellResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/resume"), SUBMITS, "Goes on from a turn's end as a new run of the task", by!(fork::resume))
-        .takes::<wire::ResumeRequest>().large().gives::<wire::ResumeResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/accept"), SUBMITS, "Takes a run's result", by!(delivery::accept))
-        .takes::<wire::AcceptRequest>().gives::<docket_schema::task::TaskRecord>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/reject"), SUBMITS, "Goes on from a run's end as a new run that is told what is wrong", by!(fork::reject))
-        .takes::<wire::RejectRequest>().gives::<wire::ResumeResponse>(),
-    Route::new((Verb::Post, "/v1/runs/{id}/fork"), SUBMITS, "Goes on from a turn's end as new tasks", by!(fork::fork))
-        .takes::<wire::ForkRequest>().large().gives::<wire::ForkResponse>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/lineage"), READS, "The tree of runs that share history with this one", by!(lineage::lineage))
-        .gives::<wire::LineageView>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/timeline"), READS, "A run turn by turn, in a line each", by!(past::timeline))
-        .query::<wire::TimelineQuery>().gives::<wire::Timeline>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/turn"), READS, "One turn: what was said, called and answered, and what the run knew after it", by!(past::turn))
-        .query::<wire::TurnQuery>().gives::<wire::TurnAnswer>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/output"), READS, "The whole output of a tool call or a final check", by!(past::output))
-        .query::<wire::OutputQuery>().gives_shape(Shape::Text),
-    Route::new((Verb::Get, "/v1/runs/{id}/files"), ADMINS, "A file or folder as it was after a turn", by!(past::files))
-        .query::<wire::FilesQuery>().gives::<wire::FileView>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(past::diff))
-        .query::<wire::DiffQuery>().gives::<wire::DiffView>(),
-    Route::new((Verb::Get, "/v1/runs/{id}/export"), READS, "A run as a file", by!(past::export))
-        .query::<wire::ExportQuery>().gives_shape(Shape::Files(&["application/json", "application/x-ndjson", "application/zstd"])),
-    Route::new((Verb::Post, "/v1/runs/{id}/append"), APPENDS, "Adds events to a run", by!(append::append))
-        .takes::<wire::AppendRequest>().large().gives::<wire::AppendResponse>(),
-    Route::new((Verb::Post, "/v1/append"), APPENDS_MANY, "Adds events to several runs; each append stands alone", by!(append::append_many))
-        .takes::<wire::AppendManyRequest>().large().gives::<wire::AppendManyResponse>(),
-    Route::new((Verb::Get, "/v1/blobs/{hash}"), READS_BLOBS, "A blob's bytes", by!(blobs::get))
-        .gives_shape(Shape::Bytes),
-    Route::new((Verb::Head, "/v1/blobs/{hash}"), STORES_BLOBS, "Whether a blob is stored", by!(blobs::head)),
-    Route::new((Verb::Put, "/v1/blobs/{hash}"), STORES_BLOBS, "Stores a blob", by!(blobs::put))
-        .takes_bytes(),
-    Route::new((Verb::Get, "/v1/blobs/check"), READS, "Which stored blobs are not what their names say", by!(blobs::check))
-        .query::<wire::BlobCheckQuery>().gives::<wire::BlobCheck>(),
-    Route::new((Verb::Post, "/v1/blobs/missing"), STORES_BLOBS, "Which blobs are not stored", by!(blobs::missing))
-        .takes::<wire::MissingBlobsRequest>().gives::<wire::MissingBlobsResponse>(),
-    Route::new((Verb::Get, "/v1/events"), READS, "Events of any stream", by!(feed::events))
-        .query::<wire::EventsQuery>().gives::<wire::EventPage>(),
-    Route::new((Verb::Get, "/v1/feed"), READS, "The whole log in order of position", by!(feed::feed))
-        .query::<wire::FeedQuery>().gives::<wire::EventPage>(),
-    Route::new((Verb::Get, "/v1/streams"), READS, "Every stream and its head", by!(feed::streams))
-        .query::<wire::StreamsQuery>().gives::<wire::StreamPage>(),
-    Route::new((Verb::Get, "/v1/resolve/{prefix}"), READS, "Ids that begin, or end, with these digits", by!(resolve::resolve))
-        .gives::<wire::Resolved>(),
-    Route::new((Verb::Get, "/v1/cost"), READS, "What the model calls of runs cost, a page at a time", by!(reports::cost))
-        .query::<wire::CostQuery>().gives::<wire::CostPage>(),
-    Route::new((Verb::Get, "/v1/cost/days"), READS, "What model calls cost by day and model, a page at a time", by!(overview::cost_days))
-        .query::<wire::CostDaysQuery>().gives::<wire::CostDaysPage>(),
-    Route::new((Verb::Get, "/v1/overview"), READS, "What needs a person, what runs, what just ended, and how all of it stands", by!(overview::overview))
-        .query::<wire::OverviewQuery>().gives::<wire::Overview>(),
-    Route::new((Verb::Get, "/v1/metrics"), READS, "How well tasks went, against the targets, a page at a time", by!(reports::metrics))
-        .query::<wire::MetricsQuery>().gives::<wire::MetricsPage>(),
-    Route::new((Verb::Get, "/v1/status"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "How the queue stands", by!(status::status))
-        .gives::<wire::Status>(),
-    Route::new((Verb::Post, "/v1/import"), ADMINS, "Writes a run that came from another installation", by!(carry::import))
-        .takes::<wire::ImportRequest>().gives::<wire::ImportResponse>(),
-    Route::new((Verb::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(carry::gc))
-        .takes::<wire::GcRequest>().gives::<wire::GcResponse>(),
-    Route::new((Verb::Post, "/v1/archive"), ADMINS, "Moves tasks that ended long ago to the archive", by!(archive::archive))
-        .takes::<wire::ArchiveRequest>().gives::<wire::ArchiveResponse>(),
-    Route::new((Verb::Get, "/v1/archive/tasks"), READS, "Tasks that are archived, the newest first", by!(archive::tasks))
-        .query::<wire::ArchivedTaskQuery>().gives::<wire::ArchivedTaskPage>(),
-    Route::new((Verb::Get, "/v1/archived"), READS, "What stands in the place of archived streams", by!(archive::list))
-        .query::<wire::ArchivedQuery>().gives::<wire::ArchivedPage>(),
-    Route::new((Verb::Get, "/v1/archived/{id}"), READS, "What stands in the place of a task or run", by!(archive::show))
-        .gives::<wire::ArchivedView>(),
-    Route::new((Verb::Get, "/v1/archived/{id}/file"), ADMINS, "A part of the file that holds a task or run", by!(archive::file))
-        .query::<wire::ArchiveFileQuery>().gives_shape(Shape::Bytes),
-    Route::new((Verb::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::bring_back))
-        .gives::<wire::RestoreResponse>(),
-    Route::new((Verb::Get, "/v1/whoami"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Whose token this is, and what it is good for", by!(ui::whoami))
-        .gives::<wire::Whoami>(),
-    Route::new((Verb::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list))
-        .gives::<wire::TokenList>(),
-    Route::new((Verb::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create))
-        .takes::<wire::CreateTokenRequest>().gives::<wire::CreatedToken>(),
-    Route::new((Verb::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke))
-        .takes::<wire::RevokeTokenRequest>().gives::<wire::TokenView>(),
-    Route::new((Verb::Get, "/v1/queues/{name}/load"), READS, "How many tasks of a queue run or could: for autoscalers", by!(queues::load))
-        .query::<wire::LoadQuery>().gives::<wire::QueueLoad>(),
-    Route::new((Verb::Get, "/metrics"), Access::Roles(&[Role::Read, Role::Submit, Role::Worker]), "Queues, workers, and what this process did, as Prometheus reads it", by!(metrics::metrics))
-        .gives_shape(Shape::Text),
-    Route::new((Verb::Get, "/healthz"), Access::Open, "The process answers", by!(health::healthz))
-        .gives::<wire::Health>(),
-    Route::new((Verb::Get, "/readyz"), Access::Open, "The store answers as well", by!(health::readyz))
-        .gives::<wire::Health>(),
-    Route::new((Verb::Get, "/openapi.json"), Access::Open, "This document", by!(openapi::serve))
-        .gives::<serde_json::Map<String, serde_json::Value>>(),
+pub(crate) static ROUTES: &[ApiRoute] = &[
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks"), READERS, "Lists tasks, newest first", by!(tasks::list_tasks))
+        .with_query::<api::TaskQuery>().with_json_response::<api::TaskPage>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks"), SUBMITTERS, "Puts tasks into the backlog, all or none", by!(tasks::submit_tasks))
+        .with_json_request::<api::SubmitRequest>().with_large_body().with_json_response::<api::SubmitResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/bulk"), SUBMITTERS, "Does one thing to many tasks, a page at a time", by!(bulk::run_bulk_act))
+        .with_json_request::<api::BulkRequest>().with_json_response::<api::BulkResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/batches"), READERS, "The batches of the newest tasks", by!(batches::list_batches))
+        .with_json_response::<api::BatchList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/batches/{id}/budget"), SUBMITTERS, "Sets what the runs of a batch may use together", by!(budgets::set_budget))
+        .with_json_request::<api::SetBudgetRequest>().with_json_response::<api::BudgetView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/batches/{id}"), READERS, "How a batch stands", by!(batches::show_batch))
+        .with_json_response::<api::BatchView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}"), READERS, "A task and its runs", by!(tasks::show_task))
+        .with_json_response::<api::TaskView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/cancel"), SUBMITTERS, "Cancels a task, also while it runs", by!(tasks::cancel_task))
+        .with_json_request::<api::CancelTaskRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/retry"), SUBMITTERS, "Runs a task again from the start", by!(tasks::retry_task))
+        .with_json_request::<api::RetryRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/answer"), SUBMITTERS, "Answers what a blocked run asked; it goes on where it stood", by!(answer::answer_task))
+        .with_json_request::<api::AnswerRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/pause"), SUBMITTERS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause_task))
+        .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/unpause"), SUBMITTERS, "Lets a paused task go on where it rested", by!(tasks::unpause_task))
+        .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}/why"), READERS, "What keeps a task from running", by!(queues::explain_task))
+        .with_json_response::<api::WhyView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/queues"), READERS, "How the queues stand, and what is set for them", by!(queues::list_queues))
+        .with_json_response::<api::QueueList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set_queue))
+        .with_json_request::<api::SetQueueRequest>().with_json_response::<api::QueueView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/inbox"), READERS, "What applications enqueued and no coordinator has made tasks of", by!(inbox::list_inbox))
+        .with_json_response::<api::InboxList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops what stands in the inbox", by!(inbox::drop_inbox_row))
+        .with_json_request::<api::InboxActRequest>().with_json_response::<api::InboxActRequest>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry_inbox_row))
+        .with_json_request::<api::InboxActRequest>().with_json_response::<api::InboxActRequest>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/limits"), READERS, "How fast model providers may be asked", by!(provider_limits::list_limits))
+        .with_json_response::<api::LimitList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}"), ADMINS, "Sets how fast a model provider may be asked, by all workers together", by!(provider_limits::set_limit))
+        .with_json_request::<api::SetLimitRequest>().with_json_response::<api::LimitList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}/remove"), ADMINS, "Lets a model provider be asked as fast as one likes", by!(provider_limits::remove_limit))
+        .with_json_request::<api::RemoveLimitRequest>().with_json_response::<api::LimitList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/permit"), RUN_ONLY, "When a run may ask a model", by!(provider_limits::request_permit))
+        .with_json_request::<api::PermitRequest>().with_json_response::<api::PermitResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/memory"), RUN_ONLY, "A run saves, recalls or forgets, for its repository or its queue", by!(memory::handle_run_memory))
+        .with_json_request::<api::RunMemoryRequest>().with_json_response::<api::RunMemoryResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/memory"), READERS, "What is remembered beyond runs", by!(memory::list_memories))
+        .with_query::<api::MemoryQuery>().with_json_response::<api::MemoryList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/memory/delete"), ADMINS, "Forgets a key", by!(memory::delete_memory))
+        .with_json_request::<api::DeleteMemoryRequest>().with_json_response::<api::MemoryList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/delegate"), RUN_ONLY, "Gives work of a run away to a child task", by!(delegate::delegate_task))
+        .with_json_request::<api::DelegateRequest>().with_large_body().with_json_response::<api::DelegateResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/children"), READERS_AND_RUNS, "The tasks that a run gave away", by!(delegate::list_children))
+        .with_json_response::<api::ChildList>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/notifications"), READERS, "Who is told of what needs them, and what became of telling", by!(notifications::list_notifications))
+        .with_query::<api::NotificationQuery>().with_json_response::<api::NotificationList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/test"), ADMINS, "Tells targets something, for a try", by!(notifications::send_test_notification))
+        .with_json_request::<api::TestNotificationRequest>().with_json_response::<api::NotificationView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/retry"), ADMINS, "Tells once more who did not take it", by!(notifications::retry_notification))
+        .with_json_request::<api::RetryNotificationRequest>().with_json_response::<api::NotificationView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/drop"), ADMINS, "Gives up what somebody did not take", by!(notifications::drop_notification))
+        .with_json_request::<api::DropNotificationRequest>().with_json_response::<api::NotificationView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/schedules"), READERS, "Tasks that come again and again", by!(schedules::list_schedules))
+        .with_json_response::<api::ScheduleList>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/schedules/{name}"), READERS, "A schedule", by!(schedules::show_schedule))
+        .with_json_response::<api::ScheduleView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}"), SUBMITTERS, "Makes a schedule, or replaces it", by!(schedules::set_schedule))
+        .with_json_request::<api::SetScheduleRequest>().with_json_response::<api::ScheduleView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/pause"), SUBMITTERS, "Lets a schedule rest", by!(schedules::pause_schedule))
+        .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/unpause"), SUBMITTERS, "Lets a schedule go on", by!(schedules::unpause_schedule))
+        .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/remove"), SUBMITTERS, "Ends a schedule; its tasks stay", by!(schedules::remove_schedule))
+        .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleActRequest>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/run"), SUBMITTERS, "Gives a schedule's task now", by!(schedules::run_schedule_now))
+        .with_json_request::<api::RunScheduleRequest>().with_json_response::<api::ScheduleView>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
+        .with_json_request::<api::DrainWorkerRequest>().with_json_response::<api::DrainWorkerRequest>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/delivery"), SUBMITTERS, "Records a step of delivering a run's result", by!(delivery::record_delivery_step))
+        .with_json_request::<api::DeliveryRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/release"), WORKERS, "Gives a lease back", by!(lease::release_lease))
+        .with_json_request::<api::ReleaseRequest>().with_json_response::<api::ReleaseResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/lease"), WORKERS, "Asks for work; waits for some", by!(lease::lease_tasks))
+        .with_json_request::<api::LeaseRequest>().with_json_response::<api::LeaseResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/heartbeat"), WORKERS, "Renews leases; waits for news of them", by!(lease::renew_leases))
+        .with_json_request::<api::HeartbeatRequest>().with_json_response::<api::HeartbeatResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}"), READERS_AND_RUNS, "A run", by!(runs::show_run))
+        .with_json_response::<api::RunView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/events"), READERS_AND_RUNS, "Events of a run", by!(runs::list_run_events))
+        .with_query::<api::EventsQuery>().with_json_response::<api::EventPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/follow"), READERS, "Events of a run as they are appended", by!(sse::follow_run))
+        .with_query::<api::FollowQuery>().with_response(BodyShape::Events),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/tell"), SUBMITTERS, "Tells a run something", by!(runs::tell_run))
+        .with_json_request::<api::TellRequest>().with_json_response::<api::TellResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/policy"), ADMINS, "Changes what a run's model may do, from its next turn on", by!(runs::change_run_policy))
+        .with_json_request::<api::PolicyRequest>().with_json_response::<api::TellResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/resume"), SUBMITTERS, "Goes on from a turn's end as a new run of the task", by!(fork::resume_run))
+        .with_json_request::<api::ResumeRequest>().with_large_body().with_json_response::<api::ResumeResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/accept"), SUBMITTERS, "Takes a run's result", by!(delivery::accept_result))
+        .with_json_request::<api::AcceptRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/reject"), SUBMITTERS, "Goes on from a run's end as a new run that is told what is wrong", by!(fork::reject_result))
+        .with_json_request::<api::RejectRequest>().with_json_response::<api::ResumeResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/fork"), SUBMITTERS, "Goes on from a turn's end as new tasks", by!(fork::fork_run))
+        .with_json_request::<api::ForkRequest>().with_large_body().with_json_response::<api::ForkResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/lineage"), READERS, "The tree of runs that share history with this one", by!(lineage::show_lineage))
+        .with_json_response::<api::LineageView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/timeline"), READERS, "A run turn by turn, in a line each", by!(history::show_timeline))
+        .with_query::<api::TimelineQuery>().with_json_response::<api::RunTimeline>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/turn"), READERS, "One turn: what was said, called and answered, and what the run knew after it", by!(history::show_turn))
+        .with_query::<api::TurnQuery>().with_json_response::<api::TurnResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/output"), READERS, "The whole output of a tool call or a final check", by!(history::show_output))
+        .with_query::<api::OutputQuery>().with_response(BodyShape::Text),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/files"), ADMINS, "A file or folder as it was after a turn", by!(history::show_files))
+        .with_query::<api::FilesQuery>().with_json_response::<api::FileView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(history::show_diff))
+        .with_query::<api::DiffQuery>().with_json_response::<api::DiffView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/export"), READERS, "A run as a file", by!(history::export_run))
+        .with_query::<api::ExportQuery>().with_response(BodyShape::Files(&["application/json", "application/x-ndjson", "application/zstd"])),
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/append"), RUN_ONLY, "Adds events to a run", by!(append::append_to_run))
+        .with_json_request::<api::AppendRequest>().with_large_body().with_json_response::<api::AppendResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/append"), BATCH_APPENDERS, "Adds events to several runs; each append stands alone", by!(append::append_to_runs))
+        .with_json_request::<api::AppendManyRequest>().with_large_body().with_json_response::<api::AppendManyResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/blobs/{hash}"), BLOB_READERS, "A blob's bytes", by!(blobs::get_blob))
+        .with_response(BodyShape::Bytes),
+    ApiRoute::new((HttpMethod::Head, "/v1/blobs/{hash}"), BLOB_WRITERS, "Whether a blob is stored", by!(blobs::head_blob)),
+    ApiRoute::new((HttpMethod::Put, "/v1/blobs/{hash}"), BLOB_WRITERS, "Stores a blob", by!(blobs::put_blob))
+        .with_bytes_request(),
+    ApiRoute::new((HttpMethod::Get, "/v1/blobs/check"), READERS, "Which stored blobs are not what their names say", by!(blobs::check_blobs))
+        .with_query::<api::BlobCheckQuery>().with_json_response::<api::BlobCheckResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/blobs/missing"), BLOB_WRITERS, "Which blobs are not stored", by!(blobs::list_missing_blobs))
+        .with_json_request::<api::MissingBlobsRequest>().with_json_response::<api::MissingBlobsResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/events"), READERS, "Events of any stream", by!(event_log::read_stream_events))
+        .with_query::<api::EventsQuery>().with_json_response::<api::EventPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/feed"), READERS, "The whole log in order of position", by!(event_log::read_feed))
+        .with_query::<api::FeedQuery>().with_json_response::<api::EventPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/streams"), READERS, "Every stream and its head", by!(event_log::list_streams))
+        .with_query::<api::StreamsQuery>().with_json_response::<api::StreamPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/resolve/{prefix}"), READERS, "Ids that begin, or end, with these digits", by!(resolve::resolve_id))
+        .with_json_response::<api::ResolveResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/cost"), READERS, "What the model calls of runs cost, a page at a time", by!(reports::show_cost))
+        .with_query::<api::CostQuery>().with_json_response::<api::CostPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/cost/days"), READERS, "What model calls cost by day and model, a page at a time", by!(overview::list_cost_days))
+        .with_query::<api::CostDaysQuery>().with_json_response::<api::CostDaysPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/overview"), READERS, "What needs a person, what runs, what just ended, and how all of it stands", by!(overview::show_overview))
+        .with_query::<api::OverviewQuery>().with_json_response::<api::OverviewResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/metrics"), READERS, "How well tasks went, against the targets, a page at a time", by!(reports::show_metrics))
+        .with_query::<api::MetricsQuery>().with_json_response::<api::MetricsPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/status"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "How the queue stands", by!(status::show_status))
+        .with_json_response::<api::CoordinatorStatus>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/import"), ADMINS, "Writes a run that came from another installation", by!(import_and_gc::import_run))
+        .with_json_request::<api::ImportRequest>().with_json_response::<api::ImportResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(import_and_gc::collect_garbage))
+        .with_json_request::<api::GcRequest>().with_json_response::<api::GcResponse>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/archive"), ADMINS, "Moves tasks that ended long ago to the archive", by!(archive::archive_tasks))
+        .with_json_request::<api::ArchiveRequest>().with_json_response::<api::ArchiveResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/archive/tasks"), READERS, "Tasks that are archived, the newest first", by!(archive::list_archived_tasks))
+        .with_query::<api::ArchivedTaskQuery>().with_json_response::<api::ArchivedTaskPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/archived"), READERS, "What stands in the place of archived streams", by!(archive::list_archived))
+        .with_query::<api::ArchivedStreamQuery>().with_json_response::<api::ArchivedStreamPage>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}"), READERS, "What stands in the place of a task or run", by!(archive::show_archived))
+        .with_json_response::<api::ArchivedStreamView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}/file"), ADMINS, "A part of the file that holds a task or run", by!(archive::read_archive_file))
+        .with_query::<api::ArchiveFileQuery>().with_response(BodyShape::Bytes),
+    ApiRoute::new((HttpMethod::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::restore_archived))
+        .with_json_response::<api::RestoreResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/whoami"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Whose token this is, and what it is good for", by!(ui::whoami))
+        .with_json_response::<api::WhoamiResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list_tokens))
+        .with_json_response::<api::TokenList>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create_token))
+        .with_json_request::<api::CreateTokenRequest>().with_json_response::<api::CreatedToken>(),
+    ApiRoute::new((HttpMethod::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke_token))
+        .with_json_request::<api::RevokeTokenRequest>().with_json_response::<api::TokenView>(),
+    ApiRoute::new((HttpMethod::Get, "/v1/queues/{name}/load"), READERS, "How many tasks of a queue run or could: for autoscalers", by!(queues::show_queue_load))
+        .with_query::<api::QueueLoadQuery>().with_json_response::<api::QueueLoad>(),
+    ApiRoute::new((HttpMethod::Get, "/metrics"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Queues, workers, and what this process did, as Prometheus reads it", by!(metrics::serve_metrics))
+        .with_response(BodyShape::Text),
+    ApiRoute::new((HttpMethod::Get, "/healthz"), RouteAccess::Public, "The process answers", by!(health::healthz))
+        .with_json_response::<api::HealthResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/readyz"), RouteAccess::Public, "The store answers as well", by!(health::readyz))
+        .with_json_response::<api::HealthResponse>(),
+    ApiRoute::new((HttpMethod::Get, "/openapi.json"), RouteAccess::Public, "This document", by!(openapi::serve_openapi))
+        .with_json_response::<serde_json::Map<String, serde_json::Value>>(),
 ];
 
 /// The API of an application, with a meter for each route of the table.
-pub(crate) fn build_api(app: Arc<AppState>, config: ApiConfig<'_>) -> Arc<Api> {
-    let meters = HttpMeters::new(ROUTES.iter().map(Route::name));
-    Arc::new(Api::new(app, config, meters))
+pub(crate) fn build_api_state(app: Arc<AppState>, config: ApiConfig<'_>) -> Arc<ApiState> {
+    let meters = HttpMeters::new(ROUTES.iter().map(ApiRoute::name));
+    Arc::new(ApiState::new(app, config, meters))
 }
 
 /// The router over the table.
-pub(crate) fn router(api: Arc<Api>) -> Router {
-    router_of(api, ROUTES.iter().chain(ui::UI_ROUTES))
+pub(crate) fn build_router(api: Arc<ApiState>) -> Router {
+    build_router_from(api, ROUTES.iter().chain(ui::UI_ROUTES))
 }
 
 /// A router over these routes.
-pub(super) fn router_of(api: Arc<Api>, routes: impl IntoIterator<Item = &'static Route>) -> Router {
+pub(super) fn build_router_from(
+    api: Arc<ApiState>,
+    routes: impl IntoIterator<Item = &'static ApiRoute>,
+) -> Router {
     let mut router = Router::new();
     for route in routes {
         let api = Arc::clone(&api);
         let handler = move |request: Request| dispatch(Arc::clone(&api), route, request);
-        router = router.route(route.path, on(route.verb.filter(), handler));
+        router = router.route(route.path, on(route.method.method_filter(), handler));
     }
     let (unknown, wrong_method) = (Arc::clone(&api), api);
     router
         .fallback(move |request: Request| {
-            let refusal = Refusal::new(ProblemCode::NotFound, "there is no such route; see /openapi.json");
-            unrouted(Arc::clone(&unknown), request, refusal)
+            let refusal = ApiError::new(ProblemCode::NotFound, "there is no such route; see /openapi.json");
+            reject_unrouted(Arc::clone(&unknown), request, refusal)
         })
         .method_not_allowed_fallback(move |request: Request| {
-            let refusal = Refusal::new(
+            let refusal = ApiError::new(
                 ProblemCode::MethodNotAllowed,
                 format!("this route does not take {}; see /openapi.json", request.method()),
             );
-            unrouted(Arc::clone(&wrong_method), request, refusal.field("method"))
+            reject_unrouted(Arc::clone(&wrong_method), request, refusal.with_field("method"))
         })
 }
 
-async fn unrouted(api: Arc<Api>, request: Request, refusal: Refusal) -> Response<Body> {
+async fn reject_unrouted(api: Arc<ApiState>, request: Request, refusal: ApiError) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    let is_page = dashboard::is_page(parts.uri.path());
-    let passed = match guard::check(&api, &parts, None) {
-        Ok(()) => guard::pace(&api, &parts).await,
+    let is_page = dashboard::is_dashboard_path(parts.uri.path());
+    let passed = match middleware::check_request_head(&api, &parts, None) {
+        Ok(()) => middleware::check_unrouted_rate(&api, &parts).await,
         Err(refused) => Err(refused),
     };
     let refusal = passed.err().unwrap_or(refusal);
-    guard::dressed(refusal.into_response(), is_page)
+    middleware::add_response_headers(refusal.into_response(), is_page)
 }
 
-async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
+async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let (began, meters) = (Instant::now(), Arc::clone(&api));
-    let is_page = dashboard::is_page(parts.uri.path());
+    let is_page = dashboard::is_dashboard_path(parts.uri.path());
     let answer = async {
-        guard::check(&api, &parts, Some(route.access))?;
-        let peer = guard::peer(&parts);
-        let caller = guard::authorize(&api, route.access, &parts).await?;
-        if route.access.asks_who_holds() {
-            api.must_be_in_force(&caller).await?;
+        middleware::check_request_head(&api, &parts, Some(route.access))?;
+        let peer = middleware::peer_address(&parts);
+        let caller = middleware::authorize(&api, route.access, &parts).await?;
+        if route.access.requires_current_epoch() {
+            api.check_epoch_in_force(&caller).await?;
         }
-        let param = path_param(&mut parts).await?;
-        let body = read_body(&parts.headers, body, route.body_bytes_max, api.limits.body_read).await?;
-        let call = Call { caller, peer, param, uri: parts.uri, headers: parts.headers, body };
+        let param = read_path_param(&mut parts).await?;
+        let body = read_body(&parts.headers, body, route.body_bytes_max, api.settings.body_timeout).await?;
+        let call =
+            ApiRequest { caller, peer, path_param: param, uri: parts.uri, headers: parts.headers, body };
         (route.handler)(api, call).await
     };
     // A panic is a fault of ours: one request is lost, not the connection's others.
@@ -308,17 +312,17 @@ async fn dispatch(api: Arc<Api>, route: &'static Route, request: Request) -> Res
         Ok(Err(refusal)) => refusal.into_response(),
         Err(_) => {
             tracing::error!(route = route.path, "a route panicked");
-            Refusal::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
+            ApiError::new(ProblemCode::Internal, "a fault of docket; its log says more").into_response()
         }
     };
-    meters.meters.answered(route.name(), response.status(), began.elapsed());
-    guard::dressed(response, is_page)
+    meters.http_meters.record_response(route.name(), response.status(), began.elapsed());
+    middleware::add_response_headers(response, is_page)
 }
 
 /// The path's one placeholder.
-async fn path_param(parts: &mut Parts) -> Result<String, Refusal> {
+async fn read_path_param(parts: &mut Parts) -> Result<String, ApiError> {
     let params = RawPathParams::from_request_parts(parts, &()).await.map_err(|_| {
-        Refusal::new(ProblemCode::InvalidRequest, "the path is not UTF-8 once decoded").field("path")
+        ApiError::new(ProblemCode::InvalidRequest, "the path is not UTF-8 once decoded").with_field("path")
     })?;
     Ok(params.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default())
 }
@@ -328,11 +332,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_has_at_most_one_placeholder_and_stands_once_per_method() {
+    fn paths_have_at_most_one_placeholder_and_no_duplicates() {
         let mut seen = std::collections::BTreeSet::new();
         for route in ROUTES {
             assert!(route.path.matches('{').count() <= 1, "{}", route.path);
-            assert!(seen.insert((route.path, route.verb)), "{} twice", route.path);
+            assert!(seen.insert((route.path, route.method)), "{} twice", route.path);
         }
     }
 }

@@ -19,33 +19,33 @@ use docket_schema::ids::Timestamp;
 use subtle::ConstantTimeEq as _;
 
 /// What every session begins with: by it secrets are known where they do not belong.
-pub(super) const PREFIX: &str = "dks_";
+pub(super) const SESSION_PREFIX: &str = "dks_";
 /// How long a browser stays signed in: a day's work.
-pub(super) const STAY_MS: i64 = 12 * 60 * 60 * 1000;
+pub(super) const SESSION_LIFETIME_MS: i64 = 12 * 60 * 60 * 1000;
 /// Sessions that are remembered as signed out. Beyond them the one that ends first is forgotten.
 const SIGNED_OUT_MAX: usize = 10_000;
 
-const TOKEN: usize = 32;
-const ID: usize = 16;
-const ENDS: usize = 8;
-const MAC: usize = 32;
+const DIGEST_BYTES: usize = 32;
+const ID_BYTES: usize = 16;
+const ENDS_AT_BYTES: usize = 8;
+const MAC_BYTES: usize = 32;
 
 /// A session whose proof held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Session {
-    token: [u8; TOKEN],
-    id: [u8; ID],
+pub(crate) struct BrowserSession {
+    token_digest: [u8; DIGEST_BYTES],
+    id: [u8; ID_BYTES],
     ends_at: Timestamp,
 }
 
 /// See the module.
-pub(crate) struct Sessions {
+pub(crate) struct BrowserSessions {
     token_key: [u8; 32],
     seal_key: [u8; 32],
-    signed_out: Mutex<BTreeSet<(Timestamp, [u8; ID])>>,
+    signed_out: Mutex<BTreeSet<(Timestamp, [u8; ID_BYTES])>>,
 }
 
-impl Sessions {
+impl BrowserSessions {
     /// From the store's secret.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         Self {
@@ -56,47 +56,47 @@ impl Sessions {
     }
 
     /// A new session under the token of this BLAKE3, as the browser gets it.
-    pub(super) fn begin(&self, hash: &[u8; 32], fresh: [u8; 32], now: Timestamp) -> String {
-        let mut id = [0; ID];
-        id.copy_from_slice(&fresh[..ID]);
-        let ends_at = Timestamp(now.0.saturating_add(STAY_MS * 1000));
-        let session = Session { token: self.name(hash), id, ends_at };
-        let mut bytes = session.body();
-        bytes.extend_from_slice(self.seal(&bytes).as_bytes());
-        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+    pub(super) fn issue_session(&self, hash: &[u8; 32], fresh: [u8; 32], now: Timestamp) -> String {
+        let mut id = [0; ID_BYTES];
+        id.copy_from_slice(&fresh[..ID_BYTES]);
+        let ends_at = Timestamp(now.0.saturating_add(SESSION_LIFETIME_MS * 1000));
+        let session = BrowserSession { token_digest: self.digest_token(hash), id, ends_at };
+        let mut bytes = session.to_bytes();
+        bytes.extend_from_slice(self.seal_body(&bytes).as_bytes());
+        format!("{SESSION_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// The session that `text` proves; `None` for whatever this store did not make.
-    pub(super) fn open(&self, text: &str) -> Option<Session> {
-        let coded = text.strip_prefix(PREFIX)?;
-        if coded.len() != (TOKEN + ID + ENDS + MAC) * 4 / 3 + 1 {
+    pub(super) fn verify_session(&self, text: &str) -> Option<BrowserSession> {
+        let coded = text.strip_prefix(SESSION_PREFIX)?;
+        if coded.len() != (DIGEST_BYTES + ID_BYTES + ENDS_AT_BYTES + MAC_BYTES) * 4 / 3 + 1 {
             return None;
         }
         let bytes = URL_SAFE_NO_PAD.decode(coded).ok()?;
-        let (body, mac) = bytes.split_at_checked(TOKEN + ID + ENDS)?;
-        let (token, rest) = body.split_at(TOKEN);
-        let (id, ends) = rest.split_at(ID);
-        let session = Session {
-            token: token.try_into().ok()?,
+        let (body, mac) = bytes.split_at_checked(DIGEST_BYTES + ID_BYTES + ENDS_AT_BYTES)?;
+        let (token, rest) = body.split_at(DIGEST_BYTES);
+        let (id, ends) = rest.split_at(ID_BYTES);
+        let session = BrowserSession {
+            token_digest: token.try_into().ok()?,
             id: id.try_into().ok()?,
             ends_at: Timestamp(i64::from_le_bytes(ends.try_into().ok()?)),
         };
-        bool::from(mac.ct_eq(self.seal(body).as_bytes())).then_some(session)
+        bool::from(mac.ct_eq(self.seal_body(body).as_bytes())).then_some(session)
     }
 
     /// Whether it is of the token with this BLAKE3.
-    pub(super) fn is_of(&self, session: &Session, hash: &[u8; 32]) -> bool {
-        session.token.ct_eq(&self.name(hash)).into()
+    pub(super) fn belongs_to_token(&self, session: &BrowserSession, hash: &[u8; 32]) -> bool {
+        session.token_digest.ct_eq(&self.digest_token(hash)).into()
     }
 
     /// Whether it has not ended by `now`, as far as that is known here. Whether its token is good is another question.
-    pub(super) fn stands(&self, session: &Session, now: Timestamp) -> bool {
+    pub(super) fn is_active(&self, session: &BrowserSession, now: Timestamp) -> bool {
         let out = self.signed_out.lock().unwrap_or_else(PoisonError::into_inner);
         now < session.ends_at && !out.contains(&(session.ends_at, session.id))
     }
 
     /// Ends it here.
-    pub(super) fn end(&self, session: Session, now: Timestamp) {
+    pub(super) fn sign_out(&self, session: BrowserSession, now: Timestamp) {
         if session.ends_at <= now {
             return;
         }
@@ -107,19 +107,19 @@ impl Sessions {
         }
     }
 
-    fn name(&self, hash: &[u8; 32]) -> [u8; TOKEN] {
+    fn digest_token(&self, hash: &[u8; 32]) -> [u8; DIGEST_BYTES] {
         *blake3::keyed_hash(&self.token_key, hash).as_bytes()
     }
 
-    fn seal(&self, body: &[u8]) -> blake3::Hash {
+    fn seal_body(&self, body: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.seal_key, body)
     }
 }
 
-impl Session {
-    fn body(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(TOKEN + ID + ENDS + MAC);
-        bytes.extend_from_slice(&self.token);
+impl BrowserSession {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(DIGEST_BYTES + ID_BYTES + ENDS_AT_BYTES + MAC_BYTES);
+        bytes.extend_from_slice(&self.token_digest);
         bytes.extend_from_slice(&self.id);
         bytes.extend_from_slice(&self.ends_at.0.to_le_bytes());
         bytes
@@ -134,58 +134,60 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000);
 
     #[test]
-    fn a_session_proves_its_token_and_its_end_under_one_secret() {
-        let sessions = Sessions::new(&[1; 32]);
-        let text = sessions.begin(&HASH, [7; 32], NOW);
-        assert_eq!(text.len(), PREFIX.len() + 118);
-        let session = Sessions::new(&[1; 32]).open(&text).expect("any coordinator of the store takes it");
-        assert!(sessions.is_of(&session, &HASH) && !sessions.is_of(&session, &[4; 32]));
-        assert_eq!(session.ends_at, Timestamp(NOW.0 + STAY_MS * 1000));
+    fn session_proves_its_token_and_expiry_under_one_secret() {
+        let sessions = BrowserSessions::new(&[1; 32]);
+        let text = sessions.issue_session(&HASH, [7; 32], NOW);
+        assert_eq!(text.len(), SESSION_PREFIX.len() + 118);
+        let session = BrowserSessions::new(&[1; 32])
+            .verify_session(&text)
+            .expect("any coordinator of the store takes it");
+        assert!(sessions.belongs_to_token(&session, &HASH) && !sessions.belongs_to_token(&session, &[4; 32]));
+        assert_eq!(session.ends_at, Timestamp(NOW.0 + SESSION_LIFETIME_MS * 1000));
         let last = Timestamp(session.ends_at.0 - 1);
-        assert!(sessions.stands(&session, last) && !sessions.stands(&session, session.ends_at));
-        assert_eq!(Sessions::new(&[2; 32]).open(&text), None);
-        assert_ne!(sessions.begin(&HASH, [8; 32], NOW), text);
+        assert!(sessions.is_active(&session, last) && !sessions.is_active(&session, session.ends_at));
+        assert_eq!(BrowserSessions::new(&[2; 32]).verify_session(&text), None);
+        assert_ne!(sessions.issue_session(&HASH, [8; 32], NOW), text);
         // Neither the token nor its hash is in it.
-        let bytes = URL_SAFE_NO_PAD.decode(&text[PREFIX.len()..]).expect("base64");
+        let bytes = URL_SAFE_NO_PAD.decode(&text[SESSION_PREFIX.len()..]).expect("base64");
         assert!(!bytes.windows(8).any(|part| part == &HASH[..8]));
     }
 
     #[test]
-    fn nothing_else_opens() {
-        let sessions = Sessions::new(&[1; 32]);
-        let text = sessions.begin(&HASH, [7; 32], NOW);
+    fn altered_sessions_are_rejected() {
+        let sessions = BrowserSessions::new(&[1; 32]);
+        let text = sessions.issue_session(&HASH, [7; 32], NOW);
         for cut in 0..text.len() {
-            assert_eq!(sessions.open(&text[..cut]), None, "{cut}");
+            assert_eq!(sessions.verify_session(&text[..cut]), None, "{cut}");
         }
-        assert_eq!(sessions.open(&format!("{text}A")), None);
-        assert_eq!(sessions.open(&text.replace(PREFIX, "dkt_")), None);
-        let bytes = URL_SAFE_NO_PAD.decode(&text[PREFIX.len()..]).expect("base64");
+        assert_eq!(sessions.verify_session(&format!("{text}A")), None);
+        assert_eq!(sessions.verify_session(&text.replace(SESSION_PREFIX, "dkt_")), None);
+        let bytes = URL_SAFE_NO_PAD.decode(&text[SESSION_PREFIX.len()..]).expect("base64");
         for at in 0..bytes.len() {
             let mut altered = bytes.clone();
             altered[at] ^= 1;
-            let altered = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(altered));
-            assert_eq!(sessions.open(&altered), None, "{at}");
+            let altered = format!("{SESSION_PREFIX}{}", URL_SAFE_NO_PAD.encode(altered));
+            assert_eq!(sessions.verify_session(&altered), None, "{at}");
         }
     }
 
     #[test]
-    fn one_that_was_signed_out_stands_no_more_and_what_is_remembered_is_bounded() {
-        let sessions = Sessions::new(&[1; 32]);
+    fn signed_out_sessions_are_rejected_and_their_list_is_bounded() {
+        let sessions = BrowserSessions::new(&[1; 32]);
         let begin = |n: usize, now| {
             let mut fresh = [0; 32];
             fresh[..8].copy_from_slice(&n.to_le_bytes());
-            sessions.open(&sessions.begin(&HASH, fresh, now)).expect("opens")
+            sessions.verify_session(&sessions.issue_session(&HASH, fresh, now)).expect("opens")
         };
         let (one, two) = (begin(1, NOW), begin(2, NOW));
-        sessions.end(one, NOW);
-        assert!(!sessions.stands(&one, NOW) && sessions.stands(&two, NOW));
+        sessions.sign_out(one, NOW);
+        assert!(!sessions.is_active(&one, NOW) && sessions.is_active(&two, NOW));
         for n in 0..=SIGNED_OUT_MAX {
-            sessions.end(begin(n + 3, Timestamp(NOW.0 + 1)), NOW);
+            sessions.sign_out(begin(n + 3, Timestamp(NOW.0 + 1)), NOW);
         }
         let kept = || sessions.signed_out.lock().expect("whole").len();
         assert_eq!(kept(), SIGNED_OUT_MAX);
-        let later = Timestamp(NOW.0 + STAY_MS * 1000 + 1);
-        sessions.end(begin(1, later), later);
+        let later = Timestamp(NOW.0 + SESSION_LIFETIME_MS * 1000 + 1);
+        sessions.sign_out(begin(1, later), later);
         assert_eq!(kept(), 1, "those that have ended by themselves are forgotten");
     }
 }

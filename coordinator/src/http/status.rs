@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use axum::{body::Body, http::Response};
-use docket_schema::wire::Status;
+use docket_schema::api::CoordinatorStatus;
 
 use super::{
-    api::Api,
-    call::{Call, json},
-    errors::Refusal,
-    queues::heard_since,
+    api_error::ApiError,
+    api_state::ApiState,
+    queues::workers_seen_since,
+    request::{ApiRequest, json_response},
 };
 
-pub(super) async fn status(api: Arc<Api>, _: Call) -> Result<Response<Body>, Refusal> {
-    let (tasks, workers) = api.store.status(heard_since(&api)).await?;
+pub(super) async fn show_status(api: Arc<ApiState>, _: ApiRequest) -> Result<Response<Body>, ApiError> {
+    let (tasks, workers) = api.store.read_status(workers_seen_since(&api)).await?;
     let (version, store) = (env!("CARGO_PKG_VERSION").to_owned(), api.store.backend().to_owned());
-    json(&Status { version, store, tasks, workers })
+    json_response(&CoordinatorStatus { version, store, tasks, workers })
 }

@@ -9,40 +9,43 @@ use std::{
 };
 
 use docket_schema::{
+    api::{ParentRef, ProblemCode},
     event::{Envelope, NewEvent, TypedEvent as _},
     ids::{BlobHash, Position, Seq, StreamId, TaskId, Turn},
     policy::Policy,
     run::{PolicyChanged, RunEvent},
-    wire::{ParentRef, ProblemCode},
 };
 
-use super::{api::Api, errors::Refusal, runs::parents};
+use super::{api_error::ApiError, api_state::ApiState, runs::read_parents};
 
-type Found = Option<(Position, PolicyChanged)>;
+type LatestPolicyChange = Option<(Position, PolicyChanged)>;
 
 /// What a task's policy was last changed to, in any of its runs or in what they stand on.
-pub(super) async fn changed(api: &Api, task: TaskId) -> Result<Option<PolicyChanged>, Refusal> {
-    let mut latest: Found = None;
-    for run in api.store.runs_of(task).await? {
-        let mut parts = parents(api, &run).await?;
+pub(super) async fn last_policy_change(
+    api: &ApiState,
+    task: TaskId,
+) -> Result<Option<PolicyChanged>, ApiError> {
+    let mut latest: LatestPolicyChange = None;
+    for run in api.store.list_task_runs(task).await? {
+        let mut parts = read_parents(api, &run).await?;
         parts.push(ParentRef { run: run.id, seq: Seq(u64::MAX) });
         for part in parts {
-            let found = last_of(api, part).await?;
+            let found = last_change_in(api, part).await?;
             latest = [latest, found].into_iter().flatten().max_by_key(|(position, _)| *position);
         }
     }
     Ok(latest.map(|(_, changed)| changed))
 }
 
-async fn last_of(api: &Api, part: ParentRef) -> Result<Found, Refusal> {
-    let found: Arc<Mutex<Result<Found, String>>> = Arc::new(Mutex::new(Ok(None)));
+async fn last_change_in(api: &ApiState, part: ParentRef) -> Result<LatestPolicyChange, ApiError> {
+    let found: Arc<Mutex<Result<LatestPolicyChange, String>>> = Arc::new(Mutex::new(Ok(None)));
     let kept = Arc::clone(&found);
     let each = Box::new(move |event: &docket_schema::event::EventRef<'_>| {
         if event.seq > part.seq {
             return ControlFlow::Break(());
         }
         if event.kind == "PolicyChanged" {
-            let read = of_task(event.kind, event.version, event.payload);
+            let read = decode_task_policy_change(event.kind, event.version, event.payload);
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             match read {
                 Ok(Some(changed)) => *kept = Ok(Some((event.position, changed))),
@@ -56,16 +59,20 @@ async fn last_of(api: &Api, part: ParentRef) -> Result<Found, Refusal> {
         }
         ControlFlow::Continue(())
     });
-    api.store.scan(StreamId::Run(part.run), Seq(0), each).await?;
+    api.store.scan_events(StreamId::Run(part.run), Seq(0), each).await?;
     let found = std::mem::replace(&mut *found.lock().unwrap_or_else(PoisonError::into_inner), Ok(None));
     found.map_err(|error| {
         tracing::error!(run = %part.run, "{error}");
-        Refusal::new(ProblemCode::Internal, "a run's log cannot be read; run `docket verify`")
+        ApiError::new(ProblemCode::Internal, "a run's log cannot be read; run `docket verify`")
     })
 }
 
 /// The change, where it is one of the task's policy and says to what.
-fn of_task(kind: &str, version: u16, payload: &str) -> Result<Option<PolicyChanged>, String> {
+fn decode_task_policy_change(
+    kind: &str,
+    version: u16,
+    payload: &str,
+) -> Result<Option<PolicyChanged>, String> {
     match RunEvent::decode(kind, version, payload).map_err(|error| error.to_string())? {
         RunEvent::PolicyChanged(changed) if changed.of_task && changed.rules.is_some() => Ok(Some(changed)),
         _ => Ok(None),
@@ -73,14 +80,16 @@ fn of_task(kind: &str, version: u16, payload: &str) -> Result<Option<PolicyChang
 }
 
 /// What must follow `Forked` for the task's policy to hold in a run that stands on `history`; nothing where it does.
-pub(super) fn carried(
+pub(super) fn missing_policy_events(
     changed: Option<&PolicyChanged>,
     history: &[Envelope],
     turn: Turn,
 ) -> (Vec<NewEvent>, Vec<BlobHash>) {
     let Some(changed) = changed else { return (Vec::new(), Vec::new()) };
     let there = history.iter().rev().filter(|event| event.kind == "PolicyChanged");
-    let there = there.filter_map(|event| of_task(&event.kind, event.version, event.payload.as_str()).ok()?);
+    let there = there.filter_map(|event| {
+        decode_task_policy_change(&event.kind, event.version, event.payload.as_str()).ok()?
+    });
     if there.map(|there| there.rules).next() == Some(changed.rules.clone()) {
         return (Vec::new(), Vec::new());
     }
@@ -88,6 +97,6 @@ pub(super) fn carried(
 }
 
 /// A task's policy: as it was changed, else as it was submitted.
-pub(super) fn in_force(changed: Option<PolicyChanged>, submitted: Option<Policy>) -> Option<Policy> {
+pub(super) fn effective_policy(changed: Option<PolicyChanged>, submitted: Option<Policy>) -> Option<Policy> {
     changed.and_then(|changed| changed.rules).or(submitted)
 }

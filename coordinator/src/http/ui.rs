@@ -10,25 +10,25 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use docket_schema::{
-    system::Role,
-    wire::{ProblemCode, Whoami},
+    api::{ProblemCode, WhoamiResponse},
+    system::TokenRole,
 };
 use serde::Deserialize;
 
 use super::{
-    api::Api,
-    auth::{Access, Caller},
-    call::{Call, json},
-    errors::Refusal,
-    guard,
-    route::{Route, Verb},
+    api_error::ApiError,
+    api_state::ApiState,
+    auth::{Caller, RouteAccess},
+    middleware,
+    request::{ApiRequest, json_response},
+    route::{ApiRoute, HttpMethod},
 };
 use crate::{
     clock,
-    dashboard::{self, Asset},
+    dashboard::{self, DashboardAsset},
 };
 
-type Answered = Result<Response<Body>, Refusal>;
+type HandlerResult = Result<Response<Body>, ApiError>;
 
 macro_rules! by {
     ($handler:path) => {
@@ -38,15 +38,15 @@ macro_rules! by {
 
 /// What the dashboard adds to the table of routes.
 #[rustfmt::skip]
-pub(super) static UI_ROUTES: &[Route] = &[
-    Route::new((Verb::Get, "/"), Access::Page, "Leads to the dashboard", by!(home)),
-    Route::new((Verb::Get, "/ui"), Access::Page, "Leads to the dashboard", by!(home)),
-    Route::new((Verb::Get, "/ui/"), Access::Page, "The dashboard", by!(shell)),
-    Route::new((Verb::Get, "/ui/assets/{*name}"), Access::Page, "A file of the dashboard", by!(asset)),
-    Route::new((Verb::Get, "/ui/{*page}"), Access::Page, "The dashboard at one of its pages", by!(shell)),
-    Route::new((Verb::Get, "/ui/login"), Access::Page, "The page that asks for a token", by!(shell)),
-    Route::new((Verb::Post, "/ui/login"), Access::Open, "Takes a token and gives a browser a session", by!(login)).small(),
-    Route::new((Verb::Post, "/ui/logout"), Access::Open, "Ends a browser's session", by!(logout)).small(),
+pub(super) static UI_ROUTES: &[ApiRoute] = &[
+    ApiRoute::new((HttpMethod::Get, "/"), RouteAccess::DashboardPage, "Leads to the dashboard", by!(redirect_to_dashboard)),
+    ApiRoute::new((HttpMethod::Get, "/ui"), RouteAccess::DashboardPage, "Leads to the dashboard", by!(redirect_to_dashboard)),
+    ApiRoute::new((HttpMethod::Get, "/ui/"), RouteAccess::DashboardPage, "The dashboard", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Get, "/ui/assets/{*name}"), RouteAccess::DashboardPage, "A file of the dashboard", by!(serve_asset)),
+    ApiRoute::new((HttpMethod::Get, "/ui/{*page}"), RouteAccess::DashboardPage, "The dashboard at one of its pages", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Get, "/ui/login"), RouteAccess::DashboardPage, "The page that asks for a token", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Post, "/ui/login"), RouteAccess::Public, "Takes a token and gives a browser a session", by!(login)).with_small_body(),
+    ApiRoute::new((HttpMethod::Post, "/ui/logout"), RouteAccess::Public, "Ends a browser's session", by!(logout)).with_small_body(),
 ];
 
 /// `POST /ui/login`.
@@ -56,25 +56,25 @@ struct LoginRequest {
     token: String,
 }
 
-async fn home(_: Arc<Api>, _: Call) -> Answered {
+async fn redirect_to_dashboard(_: Arc<ApiState>, _: ApiRequest) -> HandlerResult {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/ui/"));
     Ok(response)
 }
 
-async fn shell(_: Arc<Api>, call: Call) -> Answered {
-    file(&call.headers, dashboard::shell())
+async fn serve_index(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    asset_response(&call.headers, dashboard::index_page())
 }
 
-async fn asset(_: Arc<Api>, call: Call) -> Answered {
-    file(&call.headers, dashboard::asset(&call.param))
+async fn serve_asset(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    asset_response(&call.headers, dashboard::find_asset(&call.path_param))
 }
 
 /// A file, or that the browser has it.
-fn file(headers: &HeaderMap, asset: Option<&'static Asset>) -> Answered {
+fn asset_response(headers: &HeaderMap, asset: Option<&'static DashboardAsset>) -> HandlerResult {
     let Some(asset) = asset else {
-        return Err(Refusal::new(ProblemCode::NotFound, "the dashboard has no such file"));
+        return Err(ApiError::new(ProblemCode::NotFound, "the dashboard has no such file"));
     };
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let etag = asset.etag.to_str().unwrap_or_default();
@@ -91,43 +91,43 @@ fn file(headers: &HeaderMap, asset: Option<&'static Asset>) -> Answered {
     Ok(response)
 }
 
-async fn login(api: Arc<Api>, call: Call) -> Answered {
-    guard::from_the_dashboard(&call.headers)?;
+async fn login(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    middleware::require_dashboard_header(&call.headers)?;
     let LoginRequest { token } = call.json()?;
     let token = token.trim();
-    let (name, role, hash) = guard::sign_in(&api, call.peer, token).await?;
+    let (name, role, hash) = middleware::sign_in(&api, call.peer, token).await?;
     match role {
-        Role::Admin | Role::Submit | Role::Read => {}
-        Role::Worker => {
+        TokenRole::Admin | TokenRole::Submit | TokenRole::Read => {}
+        TokenRole::Worker => {
             let detail = "a worker's token sees no tasks; take one of role read, submit or admin \
                           (`docket token create --role read`)";
-            return Err(Refusal::new(ProblemCode::Forbidden, detail).field("token"));
+            return Err(ApiError::new(ProblemCode::Forbidden, detail).with_field("token"));
         }
     }
-    let session = api.sessions.begin(&hash, clock::fresh_secret(), api.clock.now());
-    let no_cookie = || Refusal::new(ProblemCode::Internal, "a session fits no cookie; a fault of docket");
-    let cookie = dashboard::given(&call.headers, &session).ok_or_else(no_cookie)?;
-    let mut response = json(&Whoami { name, role })?;
+    let session = api.sessions.issue_session(&hash, clock::fresh_secret(), api.clock.now());
+    let no_cookie = || ApiError::new(ProblemCode::Internal, "a session fits no cookie; a fault of docket");
+    let cookie = dashboard::set_session_cookie(&call.headers, &session).ok_or_else(no_cookie)?;
+    let mut response = json_response(&WhoamiResponse { name, role })?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
-async fn logout(api: Arc<Api>, call: Call) -> Answered {
-    guard::from_the_dashboard(&call.headers)?;
-    if let Some(session) = guard::session_of(&api, &call.headers) {
-        api.sessions.end(session, api.clock.now());
+async fn logout(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
+    middleware::require_dashboard_header(&call.headers)?;
+    if let Some(session) = middleware::session_from_headers(&api, &call.headers) {
+        api.sessions.sign_out(session, api.clock.now());
     }
-    let mut response = super::call::empty(StatusCode::NO_CONTENT);
-    if let Some(cookie) = dashboard::cleared(&call.headers) {
+    let mut response = super::request::empty_response(StatusCode::NO_CONTENT);
+    if let Some(cookie) = dashboard::clear_session_cookie(&call.headers) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }
 
 /// `GET /v1/whoami`: so that a page shows no buttons that would be refused.
-pub(super) async fn whoami(_: Arc<Api>, call: Call) -> Answered {
+pub(super) async fn whoami(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     match call.caller {
-        Caller::Api { name, role, .. } => json(&Whoami { name, role }),
-        Caller::Anyone | Caller::Run { .. } => Err(guard::no_token_of_ours()),
+        Caller::ApiToken { name, role, .. } => json_response(&WhoamiResponse { name, role }),
+        Caller::Anonymous | Caller::RunToken { .. } => Err(middleware::invalid_token_error()),
     }
 }

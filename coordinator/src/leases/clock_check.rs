@@ -4,20 +4,20 @@
 use docket_schema::ids::Timestamp;
 
 use crate::{
-    clock::{Clock, Elapsed, ObservedChange, STEP_HOLD_MS, STEP_MIN_MS},
+    clock::{BootInstant, Clock, ObservedChange, STEP_HOLD_MS, STEP_MIN_MS},
     store::{Store, StoreError},
 };
 
 /// How often the database's clock is asked for at the start before the best answer must do.
-const QUESTIONS_AT_START: u32 = 5;
+const START_ATTEMPTS_MAX: u32 = 5;
 
 /// Within how many milliseconds of each other coordinators of one database follow a step of its clock: each sees it when
 /// it asks next, and follows it when it has held. As long again as between two questions is for answers that are late.
-pub(super) const FOLLOWED_APART_MS: u64 = STEP_HOLD_MS + 2 * 5_000;
+pub(super) const FOLLOW_SPREAD_MS: u64 = STEP_HOLD_MS + 2 * 5_000;
 
 /// What was seen of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClockSeen {
+pub(crate) enum ClockObservation {
     /// No step, or one of this machine's own clock that is not followed, and so concerns no deadline.
     Steady,
     /// A step of this machine's own clock was followed.
@@ -29,23 +29,26 @@ pub(crate) enum ClockSeen {
 }
 
 /// Looks at the source of the clock. `None` where the database's answer took too long to say anything.
-pub(crate) async fn check_clock(store: &dyn Store, clock: &Clock) -> Result<Option<ClockSeen>, StoreError> {
-    let asked = Elapsed::now();
-    let Some(theirs) = store.time().await? else {
+pub(crate) async fn check_clock(
+    store: &dyn Store,
+    clock: &Clock,
+) -> Result<Option<ClockObservation>, StoreError> {
+    let asked = BootInstant::now();
+    let Some(theirs) = store.database_time().await? else {
         return Ok(Some(match clock.observe_wall() {
-            ObservedChange::StepFollowed(_) => ClockSeen::OwnFollowed,
+            ObservedChange::StepFollowed(_) => ClockObservation::OwnFollowed,
             ObservedChange::Steady
             | ObservedChange::StepSeen(_)
             | ObservedChange::StepHeld(_)
-            | ObservedChange::StepGone(_) => ClockSeen::Steady,
+            | ObservedChange::StepGone(_) => ClockObservation::Steady,
         }));
     };
     Ok(clock.observe_answer(asked, theirs).map(|change| match change {
-        ObservedChange::Steady => ClockSeen::Steady,
+        ObservedChange::Steady => ClockObservation::Steady,
         ObservedChange::StepSeen(_) | ObservedChange::StepHeld(_) | ObservedChange::StepGone(_) => {
-            ClockSeen::SharedStepped
+            ClockObservation::SharedStepped
         }
-        ObservedChange::StepFollowed(_) => ClockSeen::SharedFollowed,
+        ObservedChange::StepFollowed(_) => ClockObservation::SharedFollowed,
     }))
 }
 
@@ -57,7 +60,7 @@ pub(crate) async fn check_clock(store: &dyn Store, clock: &Clock) -> Result<Opti
 /// the answer took and that. So the bound grows with the answer's delay, and a step never hides in it.
 pub(crate) async fn bound_clock_error(store: &dyn Store, clock: &Clock) -> Result<Option<u64>, StoreError> {
     let asked = clock.now();
-    let Some(theirs) = store.time().await? else { return Ok(Some(0)) };
+    let Some(theirs) = store.database_time().await? else { return Ok(Some(0)) };
     Ok(bound_error(asked, theirs, clock.now()))
 }
 
@@ -70,7 +73,7 @@ fn bound_error(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Opti
 /// Sets the clock before anything is served: asks again where the database is slow to answer, as it is where many
 /// processes start at once.
 pub(crate) async fn set_clock(store: &dyn Store, clock: &Clock) -> Result<(), StoreError> {
-    for _ in 0..QUESTIONS_AT_START {
+    for _ in 0..START_ATTEMPTS_MAX {
         if check_clock(store, clock).await?.is_some() {
             break;
         }
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_answer_bounds_how_far_the_clocks_are_apart() {
+    fn late_answer_bounds_the_clock_difference() {
         let asked = Timestamp(1_000_000_000);
         let answered = asked.plus_ms(4_000);
         let bound = Some(4_000 + STEP_MIN_MS);

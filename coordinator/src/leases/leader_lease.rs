@@ -31,25 +31,25 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{ClockSeen, LeaseLength, clock_check::FOLLOWED_APART_MS};
+use super::{ClockObservation, LeaseLength, clock_check::FOLLOW_SPREAD_MS};
 use crate::{
-    clock::{self, Clock, Elapsed, jittered},
+    clock::{self, BootInstant, Clock, jittered_interval},
     error_chain::error_chain,
-    store::{Store, StoreError, Taken, Term, Trust},
-    wakeups::Wakes,
+    store::{DeadlineTrust, Store, StoreError, TermOutcome, TermRequest},
+    wakeups::WakeupBus,
 };
 
 /// What a term is for. Each is held for itself: a coordinator that tells nobody of anything holds no term to do so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Office {
+pub(crate) enum LeaderRole {
     /// To end lost leases, and wake what is due.
     Maintenance,
     /// To tell people and programs elsewhere.
     Notifications,
 }
 
-impl Office {
-    const fn name(self) -> &'static str {
+impl LeaderRole {
+    const fn term_name(self) -> &'static str {
         match self {
             Self::Maintenance => "maintenance",
             Self::Notifications => "notifications",
@@ -58,17 +58,17 @@ impl Office {
 }
 
 /// See the module.
-pub(crate) struct Lead {
+pub(crate) struct LeaderLease {
     store: Arc<dyn Store>,
     clock: Arc<Clock>,
-    wakes: Arc<Wakes>,
-    office: Office,
+    wakeups: Arc<WakeupBus>,
+    role: LeaderRole,
     holder: String,
     lease_length: Arc<LeaseLength>,
     /// Until when the term is ours, in elapsed time; 0 = it is not.
     until: AtomicI64,
     /// The steps that the clock has followed and that were heeded: between the two no lease is ended.
-    heeded: AtomicU64,
+    heeded_steps: AtomicU64,
     /// Until when no lease is ended because a clock was stepped, in elapsed time.
     quiet_until: AtomicI64,
     /// Whether a step was followed and the leases have not been given their whole time since.
@@ -77,12 +77,12 @@ pub(crate) struct Lead {
     owes_recheck: AtomicBool,
 }
 
-impl Lead {
+impl LeaderLease {
     pub(crate) fn new(
-        office: Office,
+        office: LeaderRole,
         store: Arc<dyn Store>,
         clock: Arc<Clock>,
-        wakes: Arc<Wakes>,
+        wakes: Arc<WakeupBus>,
         lease_length: Arc<LeaseLength>,
     ) -> Self {
         let holder = clock::new_id().to_string();
@@ -92,12 +92,12 @@ impl Lead {
         Self {
             store,
             clock,
-            wakes,
-            office,
+            wakeups: wakes,
+            role: office,
             holder,
             lease_length,
             until,
-            heeded,
+            heeded_steps: heeded,
             quiet_until,
             owes_grace,
             owes_recheck,
@@ -110,42 +110,42 @@ impl Lead {
     }
 
     /// They were.
-    pub(crate) fn has_rechecked(&self) {
+    pub(crate) fn mark_rechecked(&self) {
         self.owes_recheck.store(false, Ordering::Release);
     }
 
     /// Whether this coordinator looks after the store now.
-    pub(crate) fn is_ours(&self) -> bool {
-        Elapsed::now().0 < self.until.load(Ordering::Acquire)
+    pub(crate) fn is_leader(&self) -> bool {
+        BootInstant::now().0 < self.until.load(Ordering::Acquire)
     }
 
     /// Whether it may end leases as well: not where a clock was stepped lately.
-    pub(crate) fn may_end_leases(&self) -> bool {
-        self.is_ours()
-            && self.heeded.load(Ordering::Acquire) == self.clock.followed_steps()
+    pub(crate) fn can_end_leases(&self) -> bool {
+        self.is_leader()
+            && self.heeded_steps.load(Ordering::Acquire) == self.clock.followed_steps()
             && !self.owes_grace.load(Ordering::Acquire)
-            && Elapsed::now().0 >= self.quiet_until.load(Ordering::Acquire)
+            && BootInstant::now().0 >= self.quiet_until.load(Ordering::Acquire)
     }
 
     /// Heeds what was seen of the clock: see the module. Where coordinators share one, a step counts from when it is
     /// first seen, for others may have followed it already; else from when it is followed here.
-    pub(crate) fn heed(&self, seen: ClockSeen) {
+    pub(crate) fn handle_clock_observation(&self, seen: ClockObservation) {
         let quiet_ms = match seen {
-            ClockSeen::Steady => return,
-            ClockSeen::OwnFollowed => self.lease_length.current_ms(),
-            ClockSeen::SharedStepped | ClockSeen::SharedFollowed => {
+            ClockObservation::Steady => return,
+            ClockObservation::OwnFollowed => self.lease_length.current_ms(),
+            ClockObservation::SharedStepped | ClockObservation::SharedFollowed => {
                 let lease_ms = self.lease_length.current_ms();
-                lease_ms.max(FOLLOWED_APART_MS + lease_ms / 2)
+                lease_ms.max(FOLLOW_SPREAD_MS + lease_ms / 2)
             }
         };
-        self.quiet_until.fetch_max(Elapsed::now().plus_ms(quiet_ms).0, Ordering::AcqRel);
-        if matches!(seen, ClockSeen::OwnFollowed | ClockSeen::SharedFollowed) {
+        self.quiet_until.fetch_max(BootInstant::now().plus_ms(quiet_ms).0, Ordering::AcqRel);
+        if matches!(seen, ClockObservation::OwnFollowed | ClockObservation::SharedFollowed) {
             self.owes_grace.store(true, Ordering::Release);
             self.owes_recheck.store(true, Ordering::Release);
-            self.heeded.store(self.clock.followed_steps(), Ordering::Release);
+            self.heeded_steps.store(self.clock.followed_steps(), Ordering::Release);
             // What is due by the new time.
-            self.wakes.due();
-            self.wakes.schedules();
+            self.wakeups.notify_due_sooner();
+            self.wakeups.notify_schedules();
         }
     }
 
@@ -154,40 +154,40 @@ impl Lead {
         self.lease_length.configured_ms() / 4
     }
 
-    fn window_ms(&self) -> u64 {
+    fn takeover_window_ms(&self) -> u64 {
         self.lease_length.configured_ms() / 12
     }
 
     /// Takes the term for `term_ms`, or continues it; whether it is ours.
-    async fn take(&self, term_ms: u64) -> Result<bool, StoreError> {
+    async fn acquire(&self, term_ms: u64) -> Result<bool, StoreError> {
         // First, so that what is owed is given by the time that was followed, or is still owed.
         let owes_grace = self.owes_grace.swap(false, Ordering::AcqRel);
-        let (asked, now) = (Elapsed::now(), self.clock.now());
-        let trust = match self.office {
-            Office::Maintenance => Some(Trust {
-                window_ms: if owes_grace { None } else { Some(self.window_ms()) },
+        let (asked, now) = (BootInstant::now(), self.clock.now());
+        let trust = match self.role {
+            LeaderRole::Maintenance => Some(DeadlineTrust {
+                max_gap_ms: if owes_grace { None } else { Some(self.takeover_window_ms()) },
                 lease_ms: self.lease_length.current_ms(),
             }),
-            Office::Notifications => None,
+            LeaderRole::Notifications => None,
         };
-        let term = Term {
-            name: self.office.name(),
+        let term = TermRequest {
+            name: self.role.term_name(),
             holder: self.holder.clone(),
             until: now.plus_ms(term_ms),
             now,
-            longest_ms: self.term_ms(),
-            trust,
+            max_term_ms: self.term_ms(),
+            deadline_trust: trust,
         };
-        let taken = self.store.take_term(term).await;
-        if owes_grace && !matches!(taken, Ok(Taken::Ours { .. })) {
+        let taken = self.store.acquire_term(term).await;
+        if owes_grace && !matches!(taken, Ok(TermOutcome::Acquired { .. })) {
             self.owes_grace.store(true, Ordering::Release);
         }
         match taken? {
-            Taken::ByAnother => {
+            TermOutcome::HeldByOther => {
                 self.until.store(0, Ordering::Release);
                 Ok(false)
             }
-            Taken::Ours { graced } => {
+            TermOutcome::Acquired { extended_leases: graced } => {
                 if let Some(leases) = graced {
                     let why = if owes_grace {
                         "the clock was stepped"
@@ -201,10 +201,10 @@ impl Lead {
                 }
                 let until = asked.plus_ms(term_ms).0;
                 let began = self.until.swap(until, Ordering::AcqRel) <= asked.0;
-                if began && self.office == Office::Maintenance {
+                if began && self.role == LeaderRole::Maintenance {
                     // What is due is looked for by the holder of the term alone.
                     self.owes_recheck.store(true, Ordering::Release);
-                    self.wakes.due();
+                    self.wakeups.notify_due_sooner();
                 }
                 Ok(true)
             }
@@ -213,11 +213,11 @@ impl Lead {
 }
 
 /// Keeps the term, or stands by. Runs until `shutdown`, and gives the term back then.
-pub(crate) async fn keep_term(lead: Arc<Lead>, shutdown: CancellationToken) {
+pub(crate) async fn maintain_leadership(lead: Arc<LeaderLease>, shutdown: CancellationToken) {
     let renew = Duration::from_millis(lead.term_ms() / 2);
-    let look = Duration::from_millis(lead.window_ms() / 2);
+    let look = Duration::from_millis(lead.takeover_window_ms() / 2);
     loop {
-        let wait = match lead.take(lead.term_ms()).await {
+        let wait = match lead.acquire(lead.term_ms()).await {
             Ok(true) => renew,
             Ok(false) => look,
             Err(error) => {
@@ -227,11 +227,11 @@ pub(crate) async fn keep_term(lead: Arc<Lead>, shutdown: CancellationToken) {
         };
         tokio::select! {
             () = shutdown.cancelled() => break,
-            () = tokio::time::sleep(jittered(wait)) => {}
+            () = tokio::time::sleep(jittered_interval(wait)) => {}
         }
     }
-    if lead.is_ours() {
+    if lead.is_leader() {
         // Otherwise it ends by itself.
-        let _ = lead.take(0).await;
+        let _ = lead.acquire(0).await;
     }
 }

@@ -92,21 +92,21 @@ impl LeaseLength {
 mod tests {
     use super::*;
 
-    fn worker(n: u128) -> IncarnationId {
+    fn incarnation(n: u128) -> IncarnationId {
         IncarnationId(uuid::Uuid::from_u128(n))
     }
 
     #[test]
-    fn only_a_worker_that_is_heard_from_after_its_lease_expired_makes_leases_longer() {
+    fn only_contact_after_an_expired_lease_lengthens_leases() {
         let length = LeaseLength::new(1500);
-        length.record_contact(worker(1));
+        length.record_contact(incarnation(1));
         assert_eq!(length.current_ms(), 1500, "no lease expired");
-        length.record_expiry(worker(1));
-        length.record_expiry(worker(1));
-        length.record_contact(worker(2));
+        length.record_expiry(incarnation(1));
+        length.record_expiry(incarnation(1));
+        length.record_contact(incarnation(2));
         assert_eq!(length.current_ms(), 1500, "worker 1 may be dead");
-        length.record_contact(worker(1));
-        length.record_contact(worker(1));
+        length.record_contact(incarnation(1));
+        length.record_contact(incarnation(1));
         assert_eq!(length.current_ms(), 3000, "once for each expiry");
     }
 
@@ -114,25 +114,25 @@ mod tests {
     fn leases_grow_to_the_default_length_and_no_further() {
         let length = LeaseLength::new(1500);
         for _ in 0..10 {
-            length.record_expiry(worker(1));
-            length.record_contact(worker(1));
+            length.record_expiry(incarnation(1));
+            length.record_contact(incarnation(1));
         }
         assert_eq!(length.current_ms(), GROWN_MS_MAX);
         let configured = LeaseLength::new(60_000);
-        configured.record_expiry(worker(1));
-        configured.record_contact(worker(1));
+        configured.record_expiry(incarnation(1));
+        configured.record_contact(incarnation(1));
         assert_eq!(configured.current_ms(), 60_000);
     }
 
     #[test]
-    fn the_oldest_of_too_many_presumed_dead_workers_is_forgotten() {
+    fn oldest_presumed_dead_worker_is_forgotten() {
         let length = LeaseLength::new(1000);
         for n in 0..=PRESUMED_DEAD_MAX as u128 {
-            length.record_expiry(worker(n));
+            length.record_expiry(incarnation(n));
         }
-        length.record_contact(worker(0));
+        length.record_contact(incarnation(0));
         assert_eq!(length.current_ms(), 1000);
-        length.record_contact(worker(1));
+        length.record_contact(incarnation(1));
         assert_eq!(length.current_ms(), 2000);
     }
 }

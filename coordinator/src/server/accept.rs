@@ -9,54 +9,56 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Patience, connection::Connection, seats::Seats, tls::TlsIdentity};
-use crate::http::{Ends, Proven};
+use super::{
+    ConnectionTimeouts, connection::HttpConnection, connection_limit::ConnectionLimiter, tls::TlsIdentity,
+};
+use crate::http::{AuthenticatedOnce, ConnectionAddrs};
 
 /// Wait after `accept` failed: out of descriptors, mostly, and those come back.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// How often failures of `accept` are told.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Failures of `accept` since they were last told: out of descriptors it fails twenty times a second.
 #[derive(Default)]
-struct Failures {
+struct AcceptFailures {
     count: u64,
-    told: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
-impl Failures {
+impl AcceptFailures {
     /// Counts one at `now`; whether it is time to tell of them.
-    fn is_told(&mut self, now: Instant) -> bool {
+    fn should_log_failure(&mut self, now: Instant) -> bool {
         self.count += 1;
-        let is_told = self.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        let is_told = self.last_logged.is_none_or(|told| now.duration_since(told) >= LOG_INTERVAL);
         if is_told {
-            self.told = Some(now);
+            self.last_logged = Some(now);
         }
         is_told
     }
 
-    fn take(&mut self) -> u64 {
+    fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
 }
 
 /// See the module.
-pub(super) struct Accept {
+pub(super) struct ConnectionAcceptor {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsIdentity>,
     pub(super) service: Router,
-    pub(super) seats: Arc<Seats>,
-    pub(super) patience: Patience,
+    pub(super) limiter: Arc<ConnectionLimiter>,
+    pub(super) timeouts: ConnectionTimeouts,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
-    pub(super) stop_now: CancellationToken,
+    pub(super) abort: CancellationToken,
 }
 
-impl Accept {
+impl ConnectionAcceptor {
     /// Until the shutdown.
     pub(super) async fn run(self) {
-        let mut failures = Failures::default();
+        let mut failures = AcceptFailures::default();
         loop {
             let accepted = tokio::select! {
                 () = self.shutdown.cancelled() => return,
@@ -65,8 +67,11 @@ impl Accept {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    if failures.is_told(Instant::now()) {
-                        tracing::warn!(failures = failures.take(), "connections are not accepted: {error}");
+                    if failures.should_log_failure(Instant::now()) {
+                        tracing::warn!(
+                            failures = failures.take_count(),
+                            "connections are not accepted: {error}"
+                        );
                     }
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
@@ -75,16 +80,16 @@ impl Accept {
             // Only once somebody is there does anybody have to make room.
             let room = tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                room = self.seats.room() => room,
+                room = self.limiter.acquire_slot() => room,
             };
             let Some(room) = room else { return };
-            match self.seats.take(peer.ip(), room) {
+            match self.limiter.acquire_permit(peer.ip(), room) {
                 Some(seat) => {
-                    let serve = self.serve(stream, peer, seat.proven.clone());
+                    let serve = self.serve_connection(stream, peer, seat.authenticated.clone());
                     self.tasks.spawn(async move {
                         tokio::select! {
                             () = serve => {}
-                            () = seat.leave.cancelled() => {
+                            () = seat.evicted.cancelled() => {
                                 tracing::debug!(%peer, "a connection without a token makes room");
                             }
                         }
@@ -96,18 +101,18 @@ impl Accept {
         }
     }
 
-    fn serve(
+    fn serve_connection(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        proven: Proven,
+        proven: AuthenticatedOnce,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let connection = Connection {
-            proven,
+        let connection = HttpConnection {
+            authenticated: proven,
             service: self.service.clone(),
-            patience: self.patience,
+            timeouts: self.timeouts,
             shutdown: self.shutdown.clone(),
-            stop_now: self.stop_now.clone(),
+            abort: self.abort.clone(),
         };
         let tls = self.tls.clone();
         async move {
@@ -116,15 +121,15 @@ impl Accept {
                 tracing::debug!("TCP_NODELAY: {error}");
             }
             let Ok(local) = stream.local_addr() else { return };
-            let ends = Ends { peer: peer.ip(), local: local.ip() };
-            let Some(tls) = tls else { return connection.serve(stream, ends).await };
-            let within = connection.patience.handshake;
+            let ends = ConnectionAddrs { peer: peer.ip(), local: local.ip() };
+            let Some(tls) = tls else { return connection.serve_stream(stream, ends).await };
+            let within = connection.timeouts.handshake;
             let shaken = tokio::select! {
                 () = connection.shutdown.cancelled() => return,
                 shaken = tokio::time::timeout(within, tls.accept(stream)) => shaken,
             };
             match shaken {
-                Ok(Ok(stream)) => connection.serve(stream, ends).await,
+                Ok(Ok(stream)) => connection.serve_stream(stream, ends).await,
                 Ok(Err(error)) => tracing::debug!(%peer, "no TLS handshake: {error}"),
                 Err(_) => tracing::debug!(%peer, "no TLS handshake within {within:?}"),
             }
@@ -137,12 +142,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_at_a_bounded_rate_and_none_is_forgotten() {
-        let (mut failures, start) = (Failures::default(), Instant::now());
+    fn failures_are_logged_at_a_bounded_rate_and_all_counted() {
+        let (mut failures, start) = (AcceptFailures::default(), Instant::now());
         let mut told = Vec::new();
         for n in 0..=401 {
-            if failures.is_told(start + ACCEPT_RETRY * n) {
-                told.push(failures.take());
+            if failures.should_log_failure(start + ACCEPT_RETRY * n) {
+                told.push(failures.take_count());
             }
         }
         assert_eq!(told, [1, 200, 200]);

@@ -36,10 +36,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Patience;
+use super::ConnectionTimeouts;
 use crate::{
     error_chain::error_chain,
-    http::{Ends, Proven},
+    http::{AuthenticatedOnce, ConnectionAddrs},
 };
 
 /// Largest head of a request, in bytes, and most headers: beyond them hyper itself answers 431, or 414 for the
@@ -48,40 +48,40 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 64;
 
 /// See the module.
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     pub(super) service: Router,
     /// Told when a good token came.
-    pub(super) proven: Proven,
-    pub(super) patience: Patience,
+    pub(super) authenticated: AuthenticatedOnce,
+    pub(super) timeouts: ConnectionTimeouts,
     pub(super) shutdown: CancellationToken,
-    pub(super) stop_now: CancellationToken,
+    pub(super) abort: CancellationToken,
 }
 
-impl Connection {
+impl HttpConnection {
     /// Serves it to its end.
-    pub(super) async fn serve<S>(self, stream: S, ends: Ends)
+    pub(super) async fn serve_stream<S>(self, stream: S, ends: ConnectionAddrs)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let phase = Arc::new(Phase::default());
-        let stream = Watched::new(stream, Arc::clone(&phase), self.patience);
+        let phase = Arc::new(ConnectionPhase::default());
+        let stream = TimeoutStream::new(stream, Arc::clone(&phase), self.timeouts);
         let router = TowerToHyperService::new(self.service);
-        let service = Served { router, ends, proven: self.proven, phase };
+        let service = ConnectionService { router, addrs: ends, authenticated: self.authenticated, phase };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.patience.idle)
+            .header_read_timeout(self.timeouts.idle)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = self.stop_now.cancelled() => return,
+            () = self.abort.cancelled() => return,
             () = self.shutdown.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => ended,
-                    () = self.stop_now.cancelled() => return,
+                    () = self.abort.cancelled() => return,
                 }
             }
         };
@@ -94,9 +94,9 @@ impl Connection {
 
 /// What a connection is at.
 #[derive(Debug, Default)]
-struct Phase(AtomicU8);
+struct ConnectionPhase(AtomicU8);
 
-impl Phase {
+impl ConnectionPhase {
     /// Before the first request was whole.
     const FRESH: u8 = 0;
     /// Between two requests.
@@ -116,37 +116,39 @@ impl Phase {
 }
 
 /// The router, told who is at the other end.
-struct Served {
+struct ConnectionService {
     router: TowerToHyperService<Router>,
-    ends: Ends,
-    proven: Proven,
-    phase: Arc<Phase>,
+    addrs: ConnectionAddrs,
+    authenticated: AuthenticatedOnce,
+    phase: Arc<ConnectionPhase>,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send>>;
 
-impl Service<Request<Incoming>> for Served {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = Response<Body>;
     type Error = std::convert::Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
-    fn call(&self, mut request: Request<Incoming>) -> Answering {
-        self.phase.set(Phase::BUSY);
-        request.extensions_mut().insert(self.ends);
-        request.extensions_mut().insert(self.proven.clone());
+    fn call(&self, mut request: Request<Incoming>) -> ResponseFuture {
+        self.phase.set(ConnectionPhase::BUSY);
+        request.extensions_mut().insert(self.addrs);
+        request.extensions_mut().insert(self.authenticated.clone());
         let (answer, phase) = (self.router.call(request), Arc::clone(&self.phase));
-        Box::pin(async move { answer.await.map(|answer| answer.map(|body| Body::new(Told { body, phase }))) })
+        Box::pin(async move {
+            answer.await.map(|answer| answer.map(|body| Body::new(TrackedBody { body, phase })))
+        })
     }
 }
 
 /// An answer's body, at whose end the connection is idle again: a stream that lasts for hours is an answer
 /// all that time, whatever its reader sends meanwhile.
-struct Told {
+struct TrackedBody {
     body: Body,
-    phase: Arc<Phase>,
+    phase: Arc<ConnectionPhase>,
 }
 
-impl hyper::body::Body for Told {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -166,49 +168,50 @@ impl hyper::body::Body for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for TrackedBody {
     /// hyper drops a body once it has all of it, or needs none.
     fn drop(&mut self) {
-        self.phase.set(Phase::IDLE);
+        self.phase.set(ConnectionPhase::IDLE);
     }
 }
 
 /// A stream that gives up on a side that is too slow.
-struct Watched<S> {
+struct TimeoutStream<S> {
     stream: S,
-    phase: Arc<Phase>,
+    phase: Arc<ConnectionPhase>,
     /// When the head that is being read began.
-    begun: Option<Instant>,
+    head_started: Option<Instant>,
     /// Until the first request is whole.
-    first: Timer,
+    first: LazyTimeout,
     opened: Instant,
-    head: Timer,
-    stalled: Timer,
+    head: LazyTimeout,
+    stalled: LazyTimeout,
 }
 
-impl<S> Watched<S> {
-    fn new(stream: S, phase: Arc<Phase>, patience: Patience) -> Self {
-        let (head, stalled) = (Timer::new(patience.head), Timer::new(patience.stalled));
-        let (first, opened) = (Timer::new(patience.first), Instant::now());
-        Self { stream, phase, begun: None, first, opened, head, stalled }
+impl<S> TimeoutStream<S> {
+    fn new(stream: S, phase: Arc<ConnectionPhase>, patience: ConnectionTimeouts) -> Self {
+        let (head, stalled) =
+            (LazyTimeout::new(patience.request_head), LazyTimeout::new(patience.response_stall));
+        let (first, opened) = (LazyTimeout::new(patience.first_request), Instant::now());
+        Self { stream, phase, head_started: None, first, opened, head, stalled }
     }
 }
 
 /// A limit that is only looked at while somebody waits.
-struct Timer {
-    within: Duration,
+struct LazyTimeout {
+    limit: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     is_set: bool,
 }
 
-impl Timer {
+impl LazyTimeout {
     const fn new(within: Duration) -> Self {
-        Self { within, sleep: None, is_set: false }
+        Self { limit: within, sleep: None, is_set: false }
     }
 
     /// Ready once the limit has passed since `since`, or since the first poll after [`Self::stop`].
-    fn poll(&mut self, cx: &mut Context<'_>, since: Option<Instant>) -> Poll<()> {
-        let until = since.unwrap_or_else(Instant::now) + self.within;
+    fn poll_expired(&mut self, cx: &mut Context<'_>, since: Option<Instant>) -> Poll<()> {
+        let until = since.unwrap_or_else(Instant::now) + self.limit;
         if !self.is_set {
             match &mut self.sleep {
                 Some(sleep) => sleep.as_mut().reset(until),
@@ -219,16 +222,16 @@ impl Timer {
         self.sleep.as_mut().map_or(Poll::Pending, |sleep| sleep.as_mut().poll(cx))
     }
 
-    const fn stop(&mut self) {
+    const fn reset(&mut self) {
         self.is_set = false;
     }
 }
 
-fn too_slow(what: &'static str) -> io::Error {
+fn timeout_error(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -236,48 +239,48 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if self.phase.get() == Phase::FRESH {
+        if self.phase.get() == ConnectionPhase::FRESH {
             let opened = self.opened;
             let late = match &read {
-                Poll::Ready(_) => opened.elapsed() >= self.first.within,
-                Poll::Pending => self.first.poll(cx, Some(opened)).is_ready(),
+                Poll::Ready(_) => opened.elapsed() >= self.first.limit,
+                Poll::Pending => self.first.poll_expired(cx, Some(opened)).is_ready(),
             };
-            return if late { Poll::Ready(Err(too_slow("no request came"))) } else { read };
+            return if late { Poll::Ready(Err(timeout_error("no request came"))) } else { read };
         }
-        if buf.filled().len() > before && self.phase.get() == Phase::IDLE {
-            self.phase.set(Phase::HEAD);
-            self.begun = Some(Instant::now());
-            self.head.stop();
+        if buf.filled().len() > before && self.phase.get() == ConnectionPhase::IDLE {
+            self.phase.set(ConnectionPhase::HEAD);
+            self.head_started = Some(Instant::now());
+            self.head.reset();
         }
-        if self.phase.get() != Phase::HEAD {
+        if self.phase.get() != ConnectionPhase::HEAD {
             return read;
         }
         // A head that comes in one piece, as nearly all do, never touches the timer.
-        let begun = self.begun;
+        let begun = self.head_started;
         let late = match &read {
-            Poll::Ready(_) => begun.is_some_and(|begun| begun.elapsed() >= self.head.within),
-            Poll::Pending => self.head.poll(cx, begun).is_ready(),
+            Poll::Ready(_) => begun.is_some_and(|begun| begun.elapsed() >= self.head.limit),
+            Poll::Pending => self.head.poll_expired(cx, begun).is_ready(),
         };
-        if late { Poll::Ready(Err(too_slow("the head of a request came too slowly"))) } else { read }
+        if late { Poll::Ready(Err(timeout_error("the head of a request came too slowly"))) } else { read }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Watched<S> {
+impl<S: AsyncWrite + Unpin> TimeoutStream<S> {
     /// Passes on what a write gave, and ends a wait that lasts too long.
-    fn written<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_write<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
-            self.stalled.stop();
+            self.stalled.reset();
             return wrote;
         }
-        ready!(self.stalled.poll(cx, None));
-        Poll::Ready(Err(too_slow("nobody reads the answer")))
+        ready!(self.stalled.poll_expired(cx, None));
+        Poll::Ready(Err(timeout_error("nobody reads the answer")))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.written(cx, wrote)
+        self.check_write(cx, wrote)
     }
 
     fn poll_write_vectored(
@@ -286,7 +289,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.written(cx, wrote)
+        self.check_write(cx, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -295,11 +298,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.written(cx, flushed)
+        self.check_write(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.written(cx, shut)
+        self.check_write(cx, shut)
     }
 }

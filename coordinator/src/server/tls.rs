@@ -12,7 +12,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// Bits of a key file's mode that let strangers read it, or others than its owner write it. Its group may read
 /// it: that is how keys are shared with the one service that needs them.
-const OPEN_TO_OTHERS: u32 = 0o027;
+const FORBIDDEN_KEY_MODE: u32 = 0o027;
 
 /// Certificate and key of a listener.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub enum TlsError {
         "others may read or change the key {} (mode {mode:04o}); `chmod 600` it, it may be known to somebody by now",
         path.display()
     )]
-    Exposed {
+    KeyExposed {
         /// The file.
         path: PathBuf,
         /// Its mode.
@@ -51,7 +51,7 @@ pub enum TlsError {
     },
     /// The two do not make an identity.
     #[error("certificate and key do not go together, or are of a kind that cannot be used")]
-    Unfit(#[from] rustls::Error),
+    InvalidIdentity(#[from] rustls::Error),
 }
 
 impl TlsIdentity {
@@ -59,7 +59,7 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// [`TlsError`] names the file.
-    pub fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+    pub fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
         let failed = |path: &Path, what| {
             let path = path.to_owned();
             move |source| TlsError::File { path, what, source }
@@ -71,9 +71,9 @@ impl TlsIdentity {
             return Err(failed(cert, "certificate")(rustls::pki_types::pem::Error::NoItemsFound));
         }
         if let Ok(found) = std::fs::metadata(key)
-            && found.mode() & OPEN_TO_OTHERS != 0
+            && found.mode() & FORBIDDEN_KEY_MODE != 0
         {
-            return Err(TlsError::Exposed { path: key.to_owned(), mode: found.mode() & 0o7777 });
+            return Err(TlsError::KeyExposed { path: key.to_owned(), mode: found.mode() & 0o7777 });
         }
         let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key, "private key"))?;
         let ring = Arc::new(rustls::crypto::ring::default_provider());

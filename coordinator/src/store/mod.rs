@@ -20,16 +20,21 @@ mod verify;
 mod writer;
 
 pub use api::{
-    Admin, AfterEnded, Append, AppendError, Appended, ArchiveError, ArchiveRefusal, Archives, BlobStore,
-    BlobTotals, BlobsOutside, CommandBlobs, CommandError, Condition, CoordinatorHints, Decide, Difference,
-    Due, EachEvent, Ended, EventLog, Granted, Heard, Heartbeat, Hint, HintListener, Holding, Import,
-    ImportError, ImportStream, Imported, InboxAct, InboxFound, InboxMove, InboxMoved, Into, LEASE_MS_MAX,
-    Leased, NewBlob, NewFork, NewTask, OverviewRows, Overviews, Permitted, QueueReads, Queues, Rebuilding,
-    Renewed, Reported, Reports, Reserved, Restore, RestoreError, RestoreStream, RunAndFirst, Standing, Store,
-    StoreError, StoreFuture, StoreMeters, Stub, Taken, TakenId, TaskAndDeadline, TaskQueue, Term, Trust,
-    WriterHealth, WriterStall,
+    AppendCondition, AppendError, AppendOutcome, ArchiveError, ArchiveRefusal, ArchiveStore, ArchiveStub,
+    BlobStore, BlobTotals, BudgetReservation, CommandBlobs, CommandError, CoordinatorHints, DeadlineTrust,
+    DecideFn, DueTasks, EndedTask, EndedTaskCursor, EventLog, EventVisitor, ExternalBlobSettings,
+    GrantedLease, HeartbeatOutcome, HintListener, HintMessage, ImportError, ImportOutcome, ImportStream,
+    InboxAction, InboxContent, InboxMove, InboxOutcome, LEASE_MS_MAX, LeaseOutcome, LogAppend, NewBlob,
+    NewFork, NewTask, OverviewReads, OverviewRows, PermitOutcome, ProjectionDifference, QueueReads,
+    QueueSelection, RebuildProgress, ReportReads, ReportScope, RestoreDestination, RestoreError,
+    RestoreRequest, RestoreStream, RunImport, RunLeaseState, RunWithFirstEvent, StatusRows, Store,
+    StoreAdmin, StoreError, StoreFuture, StoreMetrics, TaskIdConflict, TaskQueue, TaskWithDeadline,
+    TermOutcome, TermRequest, WakeupHint, WorkerHeartbeat, WriterHealth, WriterStall,
 };
-pub(crate) use blobs::TOUCH_MS;
-pub use queries::queues::ASKED_OFTEN;
+pub(crate) use blobs::TOUCH_INTERVAL_MS;
+pub use queries::queues::FREQUENT_QUERIES;
 pub use sql_store::SqlStore;
-pub use verify::{Fold, LogFault, LogReader, Verified, Walked, verify, verify_stream, walk, walk_listed};
+pub use verify::{
+    LogFault, LogReader, StreamFold, StreamReport, VerifyReport, verify_listed_stream, verify_log,
+    verify_stream, walk_stream,
+};

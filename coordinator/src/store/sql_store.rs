@@ -17,80 +17,80 @@ use docket_schema::ids::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    BlobsOutside, CoordinatorHints, NewBlob, StoreError,
-    blobs::{ExternalBlobStore, PackedBlob, pack},
-    db::{Db, store_error},
+    CoordinatorHints, ExternalBlobSettings, NewBlob, StoreError,
+    blobs::{ExternalBlobStore, PackedBlob, pack_blobs},
+    db::{DbPool, store_error},
     writer::{
-        Committer, Meters, Request, WriteCommand, WriteRequest,
-        write_queue::{self, WAITING_MAX},
+        BatchCommitter, PendingCommand, WriteCommand, WriteRequest, WriterMetrics,
+        write_queue::{self, QUEUE_CAPACITY},
     },
 };
 
 /// A store on SQLite or PostgreSQL.
 pub struct SqlStore {
-    db: Db,
+    pool: DbPool,
     /// The queues of the writers. None are left of a store that was closed.
     queues: Mutex<Vec<mpsc::Sender<WriteRequest>>>,
     /// Each ends when its writer has.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
-    meters: Arc<Meters>,
-    hints: Option<Arc<dyn CoordinatorHints>>,
-    external: Option<ExternalBlobStore>,
+    metrics: Arc<WriterMetrics>,
+    coordinator_hints: Option<Arc<dyn CoordinatorHints>>,
+    external_blobs: Option<ExternalBlobStore>,
 }
 
 impl SqlStore {
     /// Starts the writers, at least one.
-    pub(super) fn start<C: Committer>(db: Db, committers: Vec<C>) -> Result<Self, StoreError> {
+    pub(super) fn start<C: BatchCommitter>(db: DbPool, committers: Vec<C>) -> Result<Self, StoreError> {
         let (mut queues, mut writers) = (Vec::new(), Vec::new());
-        let meters = Arc::new(Meters::new());
+        let meters = Arc::new(WriterMetrics::new());
         for committer in committers {
-            let (queue, requests) = mpsc::channel(WAITING_MAX);
-            let writer = write_queue::start(requests, committer, Arc::clone(&meters))
+            let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
+            let writer = write_queue::start_writer(requests, committer, Arc::clone(&meters))
                 .map_err(|source| store_error(db.dialect(), "starting a writer", sqlx::Error::Io(source)))?;
             queues.push(queue);
             writers.push(writer);
         }
         let (queues, writers) = (Mutex::new(queues), Mutex::new(writers));
-        Ok(Self { db, queues, writers, meters, hints: None, external: None })
+        Ok(Self { pool: db, queues, writers, metrics: meters, coordinator_hints: None, external_blobs: None })
     }
 
     /// With hints between coordinators.
     pub(super) fn with_hints(self, hints: Arc<dyn CoordinatorHints>) -> Self {
-        Self { hints: Some(hints), ..self }
+        Self { coordinator_hints: Some(hints), ..self }
     }
 
     /// With large blobs outside of the database.
     #[must_use]
-    pub fn with_blobs(self, external: BlobsOutside) -> Self {
-        Self { external: Some(ExternalBlobStore::new(external)), ..self }
+    pub fn with_external_blobs(self, external: ExternalBlobSettings) -> Self {
+        Self { external_blobs: Some(ExternalBlobStore::new(external)), ..self }
     }
 
     /// Makes rows of blobs. Large ones are external files by then, if there is a place for them.
-    async fn pack(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Result<Vec<PackedBlob>, StoreError> {
-        match &self.external {
-            Some(external) => external.pack(self, &self.db, blobs, now).await,
-            None => pack(blobs).await,
+    async fn pack_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Result<Vec<PackedBlob>, StoreError> {
+        match &self.external_blobs {
+            Some(external) => external.pack_blobs(self, &self.pool, blobs, now).await,
+            None => pack_blobs(blobs).await,
         }
     }
 
     /// Sends a command to its writer and waits for the reply, which comes when the command is committed or refused.
-    async fn write<C: WriteCommand>(&self, command: C) -> Result<C::Done, C::Error> {
-        let (request, reply) = Request::channel(command);
+    async fn execute_write<C: WriteCommand>(&self, command: C) -> Result<C::Done, C::Error> {
+        let (request, reply) = PendingCommand::channel(command);
         match self.queue_for(&request) {
             // A writer that has ended drops the request, and with it the sender of the reply.
             Some(queue) => drop(queue.send(request).await),
             None => drop(request),
         }
-        let closed = || store_error(self.db.dialect(), C::DOING, sqlx::Error::PoolClosed);
+        let closed = || store_error(self.pool.dialect(), C::DOING, sqlx::Error::PoolClosed);
         reply.await.unwrap_or_else(|_| Err(closed().into()))
     }
 
     fn queue_for(&self, request: &WriteRequest) -> Option<mpsc::Sender<WriteRequest>> {
-        let queues = self.queues();
+        let queues = self.lock_queues();
         queues.get(write_queue::queue_number(request, queues.len())).cloned()
     }
 
-    fn queues(&self) -> MutexGuard<'_, Vec<mpsc::Sender<WriteRequest>>> {
+    fn lock_queues(&self) -> MutexGuard<'_, Vec<mpsc::Sender<WriteRequest>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use docket_schema::{
 };
 
 use super::system_append;
-use crate::store::{AppendError, Condition, Store};
+use crate::store::{AppendCondition, AppendError, Store};
 
 /// Appends at whatever head the stream has.
 pub async fn write_audit(
@@ -14,5 +14,8 @@ pub async fn write_audit(
     events: Vec<SystemEvent>,
     now: Timestamp,
 ) -> Result<(), AppendError> {
-    store.append(system_append(SystemTopic::Audit, Condition::AtHead, &events, &[], now)).await.map(drop)
+    store
+        .append(system_append(SystemTopic::Audit, AppendCondition::AtHead, &events, &[], now))
+        .await
+        .map(drop)
 }

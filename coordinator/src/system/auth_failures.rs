@@ -9,27 +9,27 @@ use std::{
 };
 
 use docket_schema::{
+    api::ProblemCode,
     ids::Timestamp,
     system::{CallsRefused, SystemEvent},
-    wire::ProblemCode,
 };
 
 /// Most addresses and codes told apart between two writings.
-const TOLD_APART_MAX: usize = 1024;
+const ENTRIES_MAX: usize = 1024;
 /// Most events of one writing: those with the most calls.
 const EVENTS_MAX: usize = 16;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct RefusedCalls {
+pub(crate) struct AuthFailureCounts {
     counts: Mutex<HashMap<(IpAddr, ProblemCode), (u64, Timestamp)>>,
 }
 
-impl RefusedCalls {
-    pub(crate) fn note(&self, peer: Option<IpAddr>, code: ProblemCode, now: Timestamp) {
+impl AuthFailureCounts {
+    pub(crate) fn record_failure(&self, peer: Option<IpAddr>, code: ProblemCode, now: Timestamp) {
         let Some(peer) = peer else { return };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = counts.len() >= TOLD_APART_MAX;
+        let full = counts.len() >= ENTRIES_MAX;
         match counts.get_mut(&(peer, code)) {
             Some((count, _)) => *count += 1,
             None if full => {}
@@ -40,7 +40,7 @@ impl RefusedCalls {
     }
 
     /// What was counted since the last call, as events.
-    pub(crate) fn take(&self) -> Vec<SystemEvent> {
+    pub(crate) fn take_events(&self) -> Vec<SystemEvent> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all: Vec<CallsRefused> = counts
             .into_iter()
@@ -57,21 +57,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_addresses_is_a_few_events_and_the_busiest_are_among_them() {
-        let refused = RefusedCalls::default();
+    fn many_addresses_give_few_events_with_the_busiest() {
+        let refused = AuthFailureCounts::default();
         let code = ProblemCode::Unauthorized;
         let busy: IpAddr = "10.9.9.9".parse().expect("an address");
         for n in 0..100_000_u32 {
-            refused.note(Some(IpAddr::from(n.to_be_bytes())), code, Timestamp(i64::from(n)));
+            refused.record_failure(Some(IpAddr::from(n.to_be_bytes())), code, Timestamp(i64::from(n)));
             if n < 500 {
-                refused.note(Some(busy), code, Timestamp(7));
+                refused.record_failure(Some(busy), code, Timestamp(7));
             }
         }
-        assert_eq!(refused.counts.lock().expect("lock").len(), TOLD_APART_MAX);
-        let events = refused.take();
+        assert_eq!(refused.counts.lock().expect("lock").len(), ENTRIES_MAX);
+        let events = refused.take_events();
         assert_eq!(events.len(), EVENTS_MAX);
         let first = CallsRefused { from: busy.to_string(), code, count: 500, since: Timestamp(7) };
         assert_eq!(events.first(), Some(&SystemEvent::from(first)));
-        assert!(refused.take().is_empty(), "each is told once");
+        assert!(refused.take_events().is_empty(), "each is told once");
     }
 }

@@ -6,15 +6,15 @@ use docket_schema::{
     content::BlobRef,
     ids::Timestamp,
     system::{
-        MEMORY_KEYS_MAX, Memories, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, Remembered,
-        SystemEvent, memory_begin,
+        MEMORY_KEYS_MAX, MemoryCall, MemoryFold, MemoryForgotten, MemoryRecord, MemorySaved, MemoryScope,
+        SystemEvent, memory_preview,
     },
 };
 
 use super::{CachedFold, FoldError, TailedFold};
 use crate::store::{NewBlob, Store};
 
-impl CachedFold for Memories {
+impl CachedFold for MemoryFold {
     const UNREADABLE: &'static str =
         "what the log remembers cannot be read; `docket verify` says more, a newer docket may know it";
     const CONTENDED: &'static str = "many change what is remembered at once; try again";
@@ -35,11 +35,11 @@ pub enum MemoryError {
 
 /// What came of forgetting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum ForgetOutcome {
     /// It is forgotten: now, or by the same call before.
-    Yes,
+    Forgotten,
     /// Nothing was remembered.
-    Absent,
+    NotFound,
 }
 
 /// A key of a scope.
@@ -53,7 +53,7 @@ pub struct MemoryAddress<'a> {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct MemoryTable(TailedFold<Memories>);
+pub struct MemoryTable(TailedFold<MemoryFold>);
 
 impl MemoryTable {
     /// What is remembered under a key.
@@ -61,9 +61,9 @@ impl MemoryTable {
         &self,
         store: &dyn Store,
         MemoryAddress { scope, key }: MemoryAddress<'_>,
-    ) -> Result<Option<Remembered>, FoldError> {
+    ) -> Result<Option<MemoryRecord>, FoldError> {
         self.0.catch_up(store).await?;
-        Ok(self.0.with(|known| known.get(scope, key).cloned()))
+        Ok(self.0.with_fold(|known| known.get(scope, key).cloned()))
     }
 
     /// What is remembered in a scope, or in all, by scope and key; at most `most`.
@@ -72,10 +72,10 @@ impl MemoryTable {
         store: &dyn Store,
         scope: Option<&MemoryScope>,
         most: usize,
-    ) -> Result<Vec<Remembered>, FoldError> {
+    ) -> Result<Vec<MemoryRecord>, FoldError> {
         self.0.catch_up(store).await?;
-        Ok(self.0.with(|known| match scope {
-            Some(scope) => known.of(scope).take(most).cloned().collect(),
+        Ok(self.0.with_fold(|known| match scope {
+            Some(scope) => known.scope_records(scope).take(most).cloned().collect(),
             None => known.all().take(most).cloned().collect(),
         }))
     }
@@ -89,26 +89,26 @@ impl MemoryTable {
         value: &str,
         by: MemoryCall,
     ) -> Result<usize, MemoryError> {
-        let blob = BlobRef::of(value.as_bytes());
-        let decide = |known: &Memories| {
-            if known.knows(&by) {
+        let blob = BlobRef::for_bytes(value.as_bytes());
+        let decide = |known: &MemoryFold| {
+            if known.has_call(&by) {
                 return Ok(None);
             }
-            if known.get(scope, key).is_none() && known.count(scope) >= MEMORY_KEYS_MAX {
+            if known.get(scope, key).is_none() && known.key_count(scope) >= MEMORY_KEYS_MAX {
                 return Err(MemoryError::Full);
             }
             let saved = MemorySaved {
                 scope: scope.clone(),
                 key: key.to_owned(),
                 value: blob,
-                begins: memory_begin(value),
+                begins: memory_preview(value),
                 by: by.clone(),
             };
             Ok(Some(SystemEvent::from(saved)))
         };
         let bytes = NewBlob { blob, bytes: value.as_bytes().to_vec().into() };
         self.0.change_with_blobs(store, now, &[bytes], decide).await?;
-        Ok(self.0.with(|known| known.count(scope)))
+        Ok(self.0.with_fold(|known| known.key_count(scope)))
     }
 
     /// Forgets a key; `call` is that of a run, `by` who does it.
@@ -119,15 +119,15 @@ impl MemoryTable {
         MemoryAddress { scope, key }: MemoryAddress<'_>,
         call: Option<MemoryCall>,
         by: String,
-    ) -> Result<Forgotten, FoldError> {
-        let mut found = Forgotten::Yes;
-        let decide = |known: &Memories| {
-            found = Forgotten::Yes;
-            if call.as_ref().is_some_and(|call| known.knows(call)) {
+    ) -> Result<ForgetOutcome, FoldError> {
+        let mut found = ForgetOutcome::Forgotten;
+        let decide = |known: &MemoryFold| {
+            found = ForgetOutcome::Forgotten;
+            if call.as_ref().is_some_and(|call| known.has_call(call)) {
                 return Ok::<_, FoldError>(None);
             }
             if known.get(scope, key).is_none() {
-                found = Forgotten::Absent;
+                found = ForgetOutcome::NotFound;
                 return Ok(None);
             }
             let (scope, key) = (scope.clone(), key.to_owned());

@@ -13,12 +13,12 @@ mod tailed_fold;
 mod token_registry;
 
 pub use audit::write_audit;
-pub(crate) use auth_failures::RefusedCalls;
+pub(crate) use auth_failures::AuthFailureCounts;
 pub use imported_ranges::ImportedRanges;
-pub use memory::{Forgotten, MemoryAddress, MemoryError, MemoryTable};
-pub use provider_limits::LimitTable;
+pub use memory::{ForgetOutcome, MemoryAddress, MemoryError, MemoryTable};
+pub use provider_limits::ProviderLimitTable;
 pub use restore_times::RestoreTimes;
-pub use schedules::{Round, ScheduleTable, next_of, submitter};
+pub use schedules::{FiringRound, ScheduleTable, next_firing, schedule_submitter};
 pub use tailed_fold::{
     AppendRetries, CachedFold, FoldError, FoldProgress, TailedFold, append_if_first, system_append,
 };

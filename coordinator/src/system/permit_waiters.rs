@@ -8,17 +8,17 @@ use std::{
 };
 
 use docket_schema::{
+    api::ProviderWait,
     ids::{Epoch, RunId, Timestamp},
     system::ProviderLimits,
     task::{TaskRecord, TaskState},
-    wire::ProviderWait,
 };
 
 /// Runs that are remembered: more than a coordinator's connections let wait at a time.
 const RUNS_MAX: usize = 10_000;
 
 /// A run that has not asked again by then does so no more.
-const LATE_MS: u64 = 5_000;
+const RENEWAL_GRACE_MS: u64 = 5_000;
 
 /// A run that was not let through, or not yet.
 #[derive(Debug, Clone)]
@@ -44,9 +44,9 @@ impl PermitWaiters {
         let now = wait.since;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= RUNS_MAX {
-            all.retain(|_, wait| wait.is_on(now));
+            all.retain(|_, wait| wait.is_waiting(now));
         }
-        let before = all.get(&run).filter(|before| before.epoch == wait.epoch && before.is_on(now));
+        let before = all.get(&run).filter(|before| before.epoch == wait.epoch && before.is_waiting(now));
         if before.is_none() && all.len() >= RUNS_MAX {
             return;
         }
@@ -60,10 +60,10 @@ impl PermitWaiters {
     }
 
     /// What a task's run waits for, if it does.
-    pub(crate) fn wait_of(&self, task: &TaskRecord, now: Timestamp) -> Option<ProviderWait> {
+    pub(crate) fn find_wait(&self, task: &TaskRecord, now: Timestamp) -> Option<ProviderWait> {
         let run = task.run.filter(|_| task.state == TaskState::Running)?;
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = all.get(&run).filter(|wait| wait.epoch == task.epoch && wait.is_on(now))?;
+        let wait = all.get(&run).filter(|wait| wait.epoch == task.epoch && wait.is_waiting(now))?;
         Some(ProviderWait {
             task: task.id,
             provider: wait.provider.clone(),
@@ -75,11 +75,11 @@ impl PermitWaiters {
 }
 
 impl PermitWait {
-    fn is_on(&self, now: Timestamp) -> bool {
+    fn is_waiting(&self, now: Timestamp) -> bool {
         match self.until {
             // It has its moment, and goes on then.
             Some(until) if until <= self.asks_again_at => now < until,
-            Some(_) | None => now < self.asks_again_at.plus_ms(LATE_MS),
+            Some(_) | None => now < self.asks_again_at.plus_ms(RENEWAL_GRACE_MS),
         }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_renewed_is_past_and_what_is_kept_is_bounded() {
+    fn unrenewed_waits_expire_and_memory_is_bounded() {
         let waits = PermitWaiters::default();
         let at = |ms: u64| Timestamp(1_000_000).plus_ms(ms);
         let of = |n: u128, now, until| {
@@ -107,7 +107,7 @@ mod tests {
         };
         let on = |n: u128, now| {
             let all = waits.0.lock().expect("whole");
-            all.get(&RunId(Uuid::from_u128(n))).filter(|wait| wait.is_on(now)).map(|wait| wait.since)
+            all.get(&RunId(Uuid::from_u128(n))).filter(|wait| wait.is_waiting(now)).map(|wait| wait.since)
         };
         // It asks again after 10 s; its moment is far off.
         of(1, at(0), Some(at(3_600_000)));

@@ -1,24 +1,24 @@
 //! How fast model providers may be asked: the fold of `system/limits`, and permits for calls.
 
 use docket_schema::{
+    api::{PERMIT_WAIT_MS_MAX, PermitRequest, PermitResponse},
     ids::{Epoch, RunId, Timestamp},
-    system::{Limits, PermitCost},
-    wire::{PERMIT_WAIT_MS_MAX, PermitRequest, PermitResponse},
+    system::{LimitsFold, PermitCost},
 };
 
 use super::{
     CachedFold, TailedFold,
     permit_waiters::{PermitWait, PermitWaiters},
 };
-use crate::store::{Permitted, Store, StoreError};
+use crate::store::{PermitOutcome, Store, StoreError};
 
 /// Wait of whoever finds as many calls under way as may be: one ends any moment, and nobody is woken by it.
-const CROWDED_MS: u64 = 250;
+const CONCURRENCY_WAIT_MS: u64 = 250;
 
 /// Least wait of whoever is to ask again.
 const WAIT_MS_MIN: u64 = 50;
 
-impl CachedFold for Limits {
+impl CachedFold for LimitsFold {
     const UNREADABLE: &'static str =
         "the log's limits cannot be read; `docket verify` says more, a newer docket may know them";
     const CONTENDED: &'static str = "many change limits at once; try again";
@@ -26,13 +26,13 @@ impl CachedFold for Limits {
 
 /// The limits, and the runs that wait for one.
 #[derive(Debug, Default)]
-pub struct LimitTable {
+pub struct ProviderLimitTable {
     /// What is set.
-    pub fold: TailedFold<Limits>,
+    pub fold: TailedFold<LimitsFold>,
     waiters: PermitWaiters,
 }
 
-impl LimitTable {
+impl ProviderLimitTable {
     /// Which runs wait.
     pub(crate) const fn waiters(&self) -> &PermitWaiters {
         &self.waiters
@@ -40,38 +40,38 @@ impl LimitTable {
 
     /// The providers with limits, by name.
     pub fn providers(&self) -> Vec<String> {
-        self.fold.with(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
+        self.fold.with_fold(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
     }
 
     /// Whether the calls under way are counted for any provider.
-    pub fn counts_calls(&self) -> bool {
-        self.fold.with(|limits| limits.all().any(|(set, _)| set.limits.concurrent.is_some()))
+    pub fn has_concurrency_limits(&self) -> bool {
+        self.fold.with_fold(|limits| limits.all().any(|(set, _)| set.limits.concurrent.is_some()))
     }
 
     /// Whether, and when, a call may be made. Whoever is told a moment has it for itself.
-    pub async fn permit(
+    pub async fn request_permit(
         &self,
         store: &dyn Store,
         caller: (RunId, Epoch),
         request: &PermitRequest,
         now: Timestamp,
     ) -> Result<PermitResponse, StoreError> {
-        let limits = self.fold.with(|limits| limits.get(&request.provider).map(|(set, _)| set.limits));
+        let limits = self.fold.with_fold(|limits| limits.get(&request.provider).map(|(set, _)| set.limits));
         let Some(limits) = limits else {
             self.waiters.remove(caller.0);
             return Ok(PermitResponse::GRANTED);
         };
-        let cost: PermitCost = limits.cost(request.tokens, request.correction);
+        let cost: PermitCost = limits.permit_cost(request.tokens, request.correction);
         let until = now.plus_ms(PERMIT_WAIT_MS_MAX);
         let wait = |at: Timestamp, from: Timestamp| {
             // Rounded up: never early.
             u64::try_from(at.0.saturating_sub(from.0)).unwrap_or(0).div_ceil(1000).min(PERMIT_WAIT_MS_MAX)
         };
-        let permitted = store.permit(request.provider.clone(), caller, cost, now, until).await?;
+        let permitted = store.request_permit(request.provider.clone(), caller, cost, now, until).await?;
         let (granted, wait_ms, not_before) = match permitted {
-            Permitted::At(at) => (true, wait(at, now), Some(at)),
-            Permitted::NotBefore(at) => (false, wait(at, until).max(WAIT_MS_MIN), Some(at)),
-            Permitted::Crowded => (false, CROWDED_MS, None),
+            PermitOutcome::GrantedAt(at) => (true, wait(at, now), Some(at)),
+            PermitOutcome::NotBefore(at) => (false, wait(at, until).max(WAIT_MS_MIN), Some(at)),
+            PermitOutcome::AtConcurrencyLimit => (false, CONCURRENCY_WAIT_MS, None),
         };
         let (run, epoch) = caller;
         if wait_ms == 0 {

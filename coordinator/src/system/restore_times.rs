@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_restores_are_decoded_and_the_last_one_counts() {
+    fn last_restore_counts_and_other_events_are_not_decoded() {
         let task = TaskId(uuid::Uuid::from_u128(1));
         let restored = |streams| {
             let restored = StreamsRestored { task, by: "ann".to_owned(), streams };

@@ -12,13 +12,15 @@ use std::{
 
 use docket_schema::{
     ids::{StreamId, TaskId, Timestamp},
-    system::{Fired, ScheduleFired, ScheduleName, ScheduleRecord, Schedules, SystemEvent, TopicFold as _},
+    system::{
+        FiringResult, ScheduleFired, ScheduleName, ScheduleRecord, SchedulesFold, SystemEvent, TopicFold as _,
+    },
 };
 
 use super::{AppendRetries, CachedFold, FoldError, TailedFold, append_if_first, system_append};
 use crate::{
-    decide::{self, Timetable},
-    store::{Append, AppendError, Condition, NewTask, Store},
+    decide::{self, CronTimetable},
+    store::{AppendCondition, AppendError, LogAppend, NewTask, Store},
 };
 
 /// Firings recorded by one append; the next round follows at once while there are as many.
@@ -27,7 +29,7 @@ const FIRINGS_MAX: usize = 100;
 /// Appends of one round: beyond them the next round follows at once.
 const ROUND_APPENDS_MAX: u32 = 16;
 
-impl CachedFold for Schedules {
+impl CachedFold for SchedulesFold {
     const UNREADABLE: &'static str =
         "the log's schedules cannot be read; `docket verify` says more, a newer docket may know them";
     const CONTENDED: &'static str = "many change schedules at once; try again";
@@ -35,7 +37,7 @@ impl CachedFold for Schedules {
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Round {
+pub struct FiringRound {
     /// Tasks that were submitted.
     pub submitted: usize,
     /// When the next firing is due; none where none will be.
@@ -46,7 +48,7 @@ pub struct Round {
 #[derive(Debug, Default)]
 pub struct ScheduleTable {
     /// What is set.
-    pub fold: TailedFold<Schedules>,
+    pub fold: TailedFold<SchedulesFold>,
     /// The last task of each schedule that is known to be stored.
     stored: RwLock<BTreeMap<ScheduleName, TaskId>>,
 }
@@ -54,24 +56,29 @@ pub struct ScheduleTable {
 impl ScheduleTable {
     /// Reads on, and submits what a firing names and the store lacks. Answers the fold, of whose every firing the task is
     /// stored, and how many tasks were submitted.
-    async fn settled(&self, store: &dyn Store, now: Timestamp) -> Result<(Schedules, usize), FoldError> {
+    async fn settle_firings(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+    ) -> Result<(SchedulesFold, usize), FoldError> {
         let mut submitted = 0;
-        let mut retries = AppendRetries::new(Schedules::CONTENDED);
+        let mut retries = AppendRetries::new(SchedulesFold::CONTENDED);
         loop {
             self.fold.catch_up(store).await?;
             let known = self.fold.clone_fold();
             let mut refused = None;
             for record in known.all() {
-                let Some(task) = record.task.filter(|task| !self.is_stored(&record.set.name, *task)) else {
+                let Some(task) = record.last_task.filter(|task| !self.is_stored(&record.set.name, *task))
+                else {
                     continue;
                 };
                 // The stream, not the task's row: an archived task has none.
-                if store.head(StreamId::Task(task)).await?.is_none() {
-                    match submit(store, record, task, now).await {
+                if store.stream_head(StreamId::Task(task)).await?.is_none() {
+                    match submit_firing(store, record, task, now).await {
                         Ok(()) => submitted += 1,
                         Err(AppendError::Store(error)) => return Err(error.into()),
                         Err(error) => {
-                            refused = Some(not_taken(record, &error));
+                            refused = Some(refused_firing(record, &error));
                             break;
                         }
                     }
@@ -81,7 +88,7 @@ impl ScheduleTable {
             }
             let Some(refused) = refused else { return Ok((known, submitted)) };
             tracing::warn!(schedule = %refused.name, "a task of a schedule is refused: {:?}", refused.gave);
-            retries.append(store, append_to(&known, &[refused.into()], now)).await?;
+            retries.append(store, schedule_append(&known, &[refused.into()], now)).await?;
         }
     }
 
@@ -95,100 +102,100 @@ impl ScheduleTable {
         &self,
         store: &dyn Store,
         now: Timestamp,
-        decide: impl Fn(&Schedules) -> Result<Option<SystemEvent>, E>,
-    ) -> Result<Schedules, E> {
-        let mut retries = AppendRetries::new(Schedules::CONTENDED);
+        decide: impl Fn(&SchedulesFold) -> Result<Option<SystemEvent>, E>,
+    ) -> Result<SchedulesFold, E> {
+        let mut retries = AppendRetries::new(SchedulesFold::CONTENDED);
         loop {
-            let (known, _) = self.settled(store, now).await?;
+            let (known, _) = self.settle_firings(store, now).await?;
             let Some(event) = decide(&known)? else { return Ok(known) };
-            if retries.append(store, append_to(&known, &[event], now)).await? {
-                return Ok(self.settled(store, now).await?.0);
+            if retries.append(store, schedule_append(&known, &[event], now)).await? {
+                return Ok(self.settle_firings(store, now).await?.0);
             }
         }
     }
 
     /// Fires what is due at `now`.
-    pub async fn round(&self, store: &dyn Store, now: Timestamp) -> Result<Round, FoldError> {
+    pub async fn fire_due(&self, store: &dyn Store, now: Timestamp) -> Result<FiringRound, FoldError> {
         let mut submitted = 0;
         for _ in 0..ROUND_APPENDS_MAX {
-            let (known, count) = self.settled(store, now).await?;
+            let (known, count) = self.settle_firings(store, now).await?;
             submitted += count;
             let mut fired = Vec::new();
             let mut next_at: Option<Timestamp> = None;
             for record in known.all() {
-                if let Some(firing) = due(store, record, now).await? {
+                if let Some(firing) = due_firing(store, record, now).await? {
                     fired.push(SystemEvent::from(firing));
                 }
-                let next = next_of(record, now);
+                let next = next_firing(record, now);
                 next_at = [next_at, next].into_iter().flatten().min();
             }
             if fired.is_empty() {
-                return Ok(Round { submitted, next_at });
+                return Ok(FiringRound { submitted, next_at });
             }
             fired.truncate(FIRINGS_MAX);
             // Their tasks are submitted by the next look, as if another had recorded them.
-            append_if_first(store, append_to(&known, &fired, now)).await?;
+            append_if_first(store, schedule_append(&known, &fired, now)).await?;
         }
         // More are due than fit, or others fire as well: at once again.
-        Ok(Round { submitted, next_at: Some(now) })
+        Ok(FiringRound { submitted, next_at: Some(now) })
     }
 }
 
 /// The next firing of a schedule after `now`; none while it rests.
-pub fn next_of(record: &ScheduleRecord, now: Timestamp) -> Option<Timestamp> {
+pub fn next_firing(record: &ScheduleRecord, now: Timestamp) -> Option<Timestamp> {
     if record.paused {
         return None;
     }
-    timetable(record)?.next(now.max(decide::fired_until(record, now)))
+    parse_timetable(record)?.next_after(now.max(decide::settled_until(record, now)))
 }
 
 /// One that an older build took and this one does not: it is told, and never fires.
-fn timetable(record: &ScheduleRecord) -> Option<Timetable> {
+fn parse_timetable(record: &ScheduleRecord) -> Option<CronTimetable> {
     let schedule = &record.set.schedule;
-    Timetable::new(&schedule.cron, &schedule.tz)
+    CronTimetable::new(&schedule.cron, &schedule.tz)
         .inspect_err(|error| tracing::error!(schedule = %record.set.name, "a schedule cannot fire: {error}"))
         .ok()
 }
 
-async fn due(
+async fn due_firing(
     store: &dyn Store,
     record: &ScheduleRecord,
     now: Timestamp,
 ) -> Result<Option<ScheduleFired>, FoldError> {
-    let Some(timetable) = timetable(record) else { return Ok(None) };
+    let Some(timetable) = parse_timetable(record) else { return Ok(None) };
     let Some(free) = decide::fire(record, &timetable, false, now) else { return Ok(None) };
-    let is_busy = match record.task {
-        Some(task) => store.task(task).await?.is_some_and(|(task, _)| !task.state.is_ended()),
+    let is_busy = match record.last_task {
+        Some(task) => store.get_task(task).await?.is_some_and(|(task, _)| !task.state.is_ended()),
         None => false,
     };
     Ok(if is_busy { decide::fire(record, &timetable, true, now) } else { Some(free) })
 }
 
-async fn submit(
+async fn submit_firing(
     store: &dyn Store,
     record: &ScheduleRecord,
     id: TaskId,
     now: Timestamp,
 ) -> Result<(), AppendError> {
     let task = NewTask { id, spec: (*record.set.schedule.spec).clone(), fork: None };
-    store.submit(vec![task], submitter(&record.set.name), now).await.map(drop)
+    store.submit(vec![task], schedule_submitter(&record.set.name), now).await.map(drop)
 }
 
 /// Who submits a schedule's tasks, as their first event says.
-pub fn submitter(name: &ScheduleName) -> String {
+pub fn schedule_submitter(name: &ScheduleName) -> String {
     format!("schedule/{name}")
 }
 
-fn not_taken(record: &ScheduleRecord, error: &AppendError) -> ScheduleFired {
-    let last = record.fired.as_ref();
+fn refused_firing(record: &ScheduleRecord, error: &AppendError) -> ScheduleFired {
+    let last = record.last_firing.as_ref();
     ScheduleFired {
         name: record.set.name.clone(),
-        at: last.map_or(record.since, |fired| fired.at),
-        gave: Fired::Refused(error.to_string()),
+        at: last.map_or(record.due_after, |fired| fired.at),
+        gave: FiringResult::Refused(error.to_string()),
         by: last.and_then(|fired| fired.by.clone()),
     }
 }
 
-fn append_to(known: &Schedules, events: &[SystemEvent], now: Timestamp) -> Append {
-    system_append(Schedules::TOPIC, Condition::Expected(known.head()), events, &[], now)
+fn schedule_append(known: &SchedulesFold, events: &[SystemEvent], now: Timestamp) -> LogAppend {
+    system_append(SchedulesFold::TOPIC, AppendCondition::ExpectedSeq(known.head()), events, &[], now)
 }

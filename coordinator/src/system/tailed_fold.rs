@@ -12,19 +12,19 @@
 use std::sync::{PoisonError, RwLock};
 
 use docket_schema::{
+    api::PAGE_EVENTS_MAX,
+    blob_refs,
     event::{Envelope, TypedEvent as _},
     ids::{BlobHash, Seq, StreamId, SystemTopic, Timestamp, Turn},
-    names,
     system::{SystemEvent, TopicError, TopicFold},
-    wire::PAGE_EVENTS_MAX,
 };
 use tokio::sync::{Mutex, watch};
 
-use crate::store::{Append, AppendError, Condition, NewBlob, Store, StoreError};
+use crate::store::{AppendCondition, AppendError, LogAppend, NewBlob, Store, StoreError};
 
 /// How often a change is decided before its caller is told to try again later. Changes of one process wait for each other, so
 /// only as many writers can come first in a row as there are other coordinators.
-const TRIES: u32 = 16;
+const ATTEMPTS_MAX: u32 = 16;
 
 /// A system stream could not be read or appended to.
 #[derive(Debug, thiserror::Error)]
@@ -72,13 +72,13 @@ pub struct FoldProgress {
 pub struct TailedFold<F> {
     fold: RwLock<F>,
     /// Changes of this process wait for each other here, instead of being refused for each other's seq.
-    turn: Mutex<()>,
+    change_lock: Mutex<()>,
     progress: watch::Sender<FoldProgress>,
 }
 
 impl<F: CachedFold> TailedFold<F> {
     /// Looks at the fold as far as it was read.
-    pub fn with<T>(&self, look: impl FnOnce(&F) -> T) -> T {
+    pub fn with_fold<T>(&self, look: impl FnOnce(&F) -> T) -> T {
         look(&self.fold.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -95,19 +95,22 @@ impl<F: CachedFold> TailedFold<F> {
     /// Reads what the log has beyond the fold. Any number of callers may at once.
     pub async fn catch_up(&self, store: &dyn Store) -> Result<(), FoldError> {
         loop {
-            let page = store.read(StreamId::System(F::TOPIC), self.with(F::head), PAGE_EVENTS_MAX).await?;
-            self.apply(&page).map_err(|source| FoldError::Unreadable { message: F::UNREADABLE, source })?;
+            let page = store
+                .read_events(StreamId::System(F::TOPIC), self.with_fold(F::head), PAGE_EVENTS_MAX)
+                .await?;
+            self.apply_page(&page)
+                .map_err(|source| FoldError::Unreadable { message: F::UNREADABLE, source })?;
             if page.len() < PAGE_EVENTS_MAX as usize {
                 return Ok(());
             }
         }
     }
 
-    fn apply(&self, page: &[Envelope]) -> Result<(), TopicError> {
+    fn apply_page(&self, page: &[Envelope]) -> Result<(), TopicError> {
         let mut fold = self.fold.write().unwrap_or_else(PoisonError::into_inner);
         let applied = page.iter().try_for_each(|event| {
             // Another caller may have read the same page.
-            if event.seq > fold.head() { fold.apply(&event.by_ref()) } else { Ok(()) }
+            if event.seq > fold.head() { fold.apply(&event.as_event_ref()) } else { Ok(()) }
         });
         let head = fold.head();
         drop(fold);
@@ -138,16 +141,16 @@ impl<F: CachedFold> TailedFold<F> {
         blobs: &[NewBlob],
         mut decide: impl FnMut(&F) -> Result<I, E>,
     ) -> Result<bool, E> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.change_lock.lock().await;
         let mut retries = AppendRetries::new(F::CONTENDED);
         loop {
             self.catch_up(store).await?;
-            let (head, events) = self.with(|fold| (fold.head(), decide(fold)));
+            let (head, events) = self.with_fold(|fold| (fold.head(), decide(fold)));
             let events: Vec<SystemEvent> = events?.into_iter().collect();
             if events.is_empty() {
                 return Ok(false);
             }
-            let append = system_append(F::TOPIC, Condition::Expected(head), &events, blobs, now);
+            let append = system_append(F::TOPIC, AppendCondition::ExpectedSeq(head), &events, blobs, now);
             if retries.append(store, append).await? {
                 self.catch_up(store).await?;
                 return Ok(true);
@@ -159,7 +162,7 @@ impl<F: CachedFold> TailedFold<F> {
 impl<F: CachedFold + Clone> TailedFold<F> {
     /// A copy of the fold as far as it was read.
     pub fn clone_fold(&self) -> F {
-        self.with(F::clone)
+        self.with_fold(F::clone)
     }
 }
 
@@ -173,11 +176,11 @@ pub struct AppendRetries {
 impl AppendRetries {
     /// `contended` is the message of the error once too many came first.
     pub const fn new(contended: &'static str) -> Self {
-        Self { tries_left: TRIES, contended }
+        Self { tries_left: ATTEMPTS_MAX, contended }
     }
 
     /// As [`append_if_first`]. Where it answers `false`, read on and decide again.
-    pub async fn append(&mut self, store: &dyn Store, append: Append) -> Result<bool, FoldError> {
+    pub async fn append(&mut self, store: &dyn Store, append: LogAppend) -> Result<bool, FoldError> {
         if append_if_first(store, append).await? {
             return Ok(true);
         }
@@ -187,7 +190,7 @@ impl AppendRetries {
 }
 
 /// Appends at the expected head. `false` = another append came first, and nothing was written.
-pub async fn append_if_first(store: &dyn Store, append: Append) -> Result<bool, FoldError> {
+pub async fn append_if_first(store: &dyn Store, append: LogAppend) -> Result<bool, FoldError> {
     match store.append(append).await {
         Ok(_) => Ok(true),
         Err(AppendError::WrongSeq { .. }) => Ok(false),
@@ -198,23 +201,23 @@ pub async fn append_if_first(store: &dyn Store, append: Append) -> Result<bool, 
 /// An append to a system stream. Each blob that its events name comes with it or must be stored already.
 pub fn system_append(
     topic: SystemTopic,
-    condition: Condition,
+    condition: AppendCondition,
     events: &[SystemEvent],
     blobs: &[NewBlob],
     now: Timestamp,
-) -> Append {
+) -> LogAppend {
     let mut named = Vec::new();
-    events.iter().for_each(|event| names::of_system(event, &mut named));
+    events.iter().for_each(|event| blob_refs::collect_system_event_blobs(event, &mut named));
     let mut names: Vec<BlobHash> = named.into_iter().map(|named| named.blob.hash).collect();
     names.retain(|name| blobs.iter().all(|new| new.blob.hash != *name));
     names.sort_unstable();
     names.dedup();
-    Append {
+    LogAppend {
         stream: StreamId::System(topic),
         condition,
         events: events.iter().map(|event| event.encode(Turn(0))).collect(),
         blobs: blobs.to_vec(),
-        names,
+        required_blobs: names,
         now,
     }
 }
@@ -232,55 +235,56 @@ mod tests {
         ids::RunId,
         message::CallId,
         system::{
-            LimitRemoved, LimitSet, Limits, Memories, MemoryCall, MemorySaved, MemoryScope, ProviderLimits,
+            LimitRemoved, LimitSet, LimitsFold, MemoryCall, MemoryFold, MemorySaved, MemoryScope,
+            ProviderLimits,
         },
     };
     use tokio::runtime::Handle;
 
     use super::*;
-    use crate::store::{Admin as _, EventLog as _};
+    use crate::store::{EventLog as _, StoreAdmin as _};
     use crate::store::{SqlStore, sqlite};
 
     const LIMITS: StreamId = StreamId::System(SystemTopic::Limits);
     const NOW: Timestamp = Timestamp(1);
 
-    async fn open() -> (Arc<SqlStore>, tempfile::TempDir) {
+    async fn open_store() -> (Arc<SqlStore>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let store = sqlite::open(&folder.path().join("docket.db")).await.expect("opens");
         (Arc::new(store), folder)
     }
 
-    fn set(provider: &str) -> SystemEvent {
+    fn limit_set(provider: &str) -> SystemEvent {
         let limits = ProviderLimits { concurrent: Some(1), ..ProviderLimits::default() };
         LimitSet { provider: provider.to_owned(), limits, by: "ann".to_owned() }.into()
     }
 
-    fn providers(fold: &TailedFold<Limits>) -> Vec<String> {
-        fold.with(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
+    fn providers(fold: &TailedFold<LimitsFold>) -> Vec<String> {
+        fold.with_fold(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
     }
 
-    async fn seqs(store: &dyn Store) -> Vec<u64> {
-        let events = store.read(LIMITS, Seq(0), PAGE_EVENTS_MAX).await.expect("reads");
+    async fn stream_seqs(store: &dyn Store) -> Vec<u64> {
+        let events = store.read_events(LIMITS, Seq(0), PAGE_EVENTS_MAX).await.expect("reads");
         events.iter().map(|event| event.seq.0).collect()
     }
 
     /// Appends at the stream's head, as another coordinator would.
     async fn append_elsewhere(store: &dyn Store, event: SystemEvent) {
-        let append = system_append(SystemTopic::Limits, Condition::AtHead, &[event], &[], NOW);
+        let append = system_append(SystemTopic::Limits, AppendCondition::AtHead, &[event], &[], NOW);
         store.append(append).await.expect("appends");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn concurrent_changes_through_two_folds_all_apply_in_one_order() {
-        let (store, _folder) = open().await;
-        let folds = [(); 2].map(|()| Arc::new(TailedFold::<Limits>::default()));
+        let (store, _folder) = open_store().await;
+        let folds = [(); 2].map(|()| Arc::new(TailedFold::<LimitsFold>::default()));
         let changes: Vec<_> = (0..60)
             .map(|n| {
                 let (store, fold) = (Arc::clone(&store), Arc::clone(&folds[n % 2]));
                 tokio::spawn(async move {
-                    let event = set(&format!("p{n:02}"));
+                    let event = limit_set(&format!("p{n:02}"));
                     loop {
-                        let decide = |_: &Limits| Ok::<_, FoldError>([event.clone()]);
+                        let decide = |_: &LimitsFold| Ok::<_, FoldError>([event.clone()]);
                         match fold.change(&*store, NOW, decide).await {
                             Err(FoldError::Contended(_)) => {}
                             other => return other,
@@ -297,23 +301,23 @@ mod tests {
             fold.catch_up(&*store).await.expect("reads");
             assert_eq!((providers(fold), fold.progress().head), (all.clone(), Seq(60)));
         }
-        assert_eq!(seqs(&*store).await, (1..=60).collect::<Vec<u64>>(), "each once");
+        assert_eq!(stream_seqs(&*store).await, (1..=60).collect::<Vec<u64>>(), "each once");
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn change_that_another_append_came_before_is_decided_again() {
-        let (store, _folder) = open().await;
-        let fold = TailedFold::<Limits>::default();
+    async fn change_is_decided_again_after_another_append() {
+        let (store, _folder) = open_store().await;
+        let fold = TailedFold::<LimitsFold>::default();
         let mut seen = Vec::new();
-        let decide = |limits: &Limits| {
+        let decide = |limits: &LimitsFold| {
             seen.push(limits.all().count());
             if limits.get("openai").is_some() {
                 let removed = LimitRemoved { provider: "openai".to_owned(), by: "ann".to_owned() };
                 return Ok::<_, FoldError>([SystemEvent::from(removed)]);
             }
-            let other = append_elsewhere(&*store, set("openai"));
+            let other = append_elsewhere(&*store, limit_set("openai"));
             tokio::task::block_in_place(|| Handle::current().block_on(other));
-            Ok([set("anthropic")])
+            Ok([limit_set("anthropic")])
         };
         let is_changed = fold.change(&*store, NOW, decide).await.expect("changes");
         assert!(
@@ -321,31 +325,31 @@ mod tests {
             "by the second decision alone: {:?}",
             providers(&fold)
         );
-        assert_eq!((seen, seqs(&*store).await), (vec![0, 1], vec![1, 2]));
+        assert_eq!((seen, stream_seqs(&*store).await), (vec![0, 1], vec![1, 2]));
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn change_gives_up_after_a_bounded_number_of_tries() {
-        let (store, _folder) = open().await;
-        let fold = TailedFold::<Limits>::default();
+        let (store, _folder) = open_store().await;
+        let fold = TailedFold::<LimitsFold>::default();
         let tries = AtomicUsize::new(0);
-        let decide = |_: &Limits| {
+        let decide = |_: &LimitsFold| {
             let nth = tries.fetch_add(1, Ordering::Relaxed);
-            let other = append_elsewhere(&*store, set(&format!("p{nth}")));
+            let other = append_elsewhere(&*store, limit_set(&format!("p{nth}")));
             tokio::task::block_in_place(|| Handle::current().block_on(other));
-            Ok::<_, FoldError>([set("mine")])
+            Ok::<_, FoldError>([limit_set("mine")])
         };
         let refused = fold.change(&*store, NOW, decide).await.expect_err("always too late");
         assert!(matches!(refused, FoldError::Contended(_)), "{refused:?}");
-        assert_eq!(refused.to_string(), Limits::CONTENDED);
+        assert_eq!(refused.to_string(), LimitsFold::CONTENDED);
         fold.catch_up(&*store).await.expect("reads");
-        assert_eq!(tries.into_inner(), TRIES as usize);
-        assert_eq!(fold.progress().head, Seq(u64::from(TRIES)), "nothing of it was appended");
+        assert_eq!(tries.into_inner(), ATTEMPTS_MAX as usize);
+        assert_eq!(fold.progress().head, Seq(u64::from(ATTEMPTS_MAX)), "nothing of it was appended");
         assert!(!providers(&fold).contains(&"mine".to_owned()));
     }
 
     #[tokio::test]
-    async fn fold_keeps_what_it_had_where_the_log_continues_with_an_event_it_refuses() {
+    async fn fold_keeps_its_state_when_an_event_cannot_be_folded() {
         let newer = |kind: &str| NewEvent {
             kind: kind.to_owned(),
             version: 1,
@@ -355,33 +359,33 @@ mod tests {
         let removed = LimitRemoved { provider: "gone".to_owned(), by: "ann".to_owned() };
         // Of a kind that this build does not know, and one that does not follow from the events before it.
         for refused in [newer("LimitsAllDoubled"), SystemEvent::from(removed).encode(Turn(0))] {
-            let (store, _folder) = open().await;
-            let fold = TailedFold::<Limits>::default();
+            let (store, _folder) = open_store().await;
+            let fold = TailedFold::<LimitsFold>::default();
             let mut reads = fold.subscribe();
-            append_elsewhere(&*store, set("openai")).await;
-            let mut append = system_append(SystemTopic::Limits, Condition::AtHead, &[], &[], NOW);
+            append_elsewhere(&*store, limit_set("openai")).await;
+            let mut append = system_append(SystemTopic::Limits, AppendCondition::AtHead, &[], &[], NOW);
             append.events = vec![refused];
             store.append(append).await.expect("the store takes it");
             for nth in 0..2 {
                 let error = fold.catch_up(&*store).await.expect_err("does not fold");
                 assert!(matches!(error, FoldError::Unreadable { .. }), "{error:?}");
-                assert_eq!(error.to_string(), Limits::UNREADABLE);
+                assert_eq!(error.to_string(), LimitsFold::UNREADABLE);
                 assert_eq!(fold.progress(), FoldProgress { head: Seq(1), is_stuck: true });
                 assert_eq!(reads.has_changed().expect("open"), nth == 0, "told once");
                 reads.mark_unchanged();
             }
             assert_eq!(providers(&fold), ["openai"]);
-            let decide = |_: &Limits| Ok::<_, FoldError>([set("anthropic")]);
+            let decide = |_: &LimitsFold| Ok::<_, FoldError>([limit_set("anthropic")]);
             fold.change(&*store, NOW, decide).await.expect_err("nothing is decided on half a log");
-            assert_eq!(seqs(&*store).await, [1, 2]);
+            assert_eq!(stream_seqs(&*store).await, [1, 2]);
         }
     }
 
     #[tokio::test]
-    async fn nothing_is_appended_where_nothing_is_decided() {
-        let (store, _folder) = open().await;
-        let fold = TailedFold::<Limits>::default();
-        let nothing = |_: &Limits| Ok::<_, FoldError>(None);
+    async fn empty_decision_appends_nothing() {
+        let (store, _folder) = open_store().await;
+        let fold = TailedFold::<LimitsFold>::default();
+        let nothing = |_: &LimitsFold| Ok::<_, FoldError>(None);
         assert!(!fold.change(&*store, NOW, nothing).await.expect("decides"));
         #[derive(Debug)]
         enum Refused {
@@ -393,24 +397,24 @@ mod tests {
                 Self::ByFold
             }
         }
-        let refuse = |_: &Limits| Err::<Option<SystemEvent>, _>(Refused::ByDecision);
+        let refuse = |_: &LimitsFold| Err::<Option<SystemEvent>, _>(Refused::ByDecision);
         assert!(matches!(fold.change(&*store, NOW, refuse).await, Err(Refused::ByDecision)));
-        assert!(store.head(LIMITS).await.expect("reads").is_none());
+        assert!(store.stream_head(LIMITS).await.expect("reads").is_none());
         store.close().await;
         assert!(matches!(fold.change(&*store, NOW, refuse).await, Err(Refused::ByFold)));
     }
 
     #[tokio::test]
-    async fn log_of_several_pages_is_read_to_its_end_and_told_to_who_waits() {
-        let (store, _folder) = open().await;
-        let fold = TailedFold::<Limits>::default();
+    async fn subscribers_see_all_pages_of_a_long_log() {
+        let (store, _folder) = open_store().await;
+        let fold = TailedFold::<LimitsFold>::default();
         let mut reads = fold.subscribe();
         fold.catch_up(&*store).await.expect("reads");
         assert!(!reads.has_changed().expect("open"), "there is nothing yet");
         let last = u64::from(PAGE_EVENTS_MAX) + 1;
-        let events: Vec<SystemEvent> = (0..last).map(|n| set(&format!("p{}", n % 7))).collect();
+        let events: Vec<SystemEvent> = (0..last).map(|n| limit_set(&format!("p{}", n % 7))).collect();
         for part in events.chunks(EVENTS_PER_APPEND_MAX) {
-            let append = system_append(SystemTopic::Limits, Condition::AtHead, part, &[], NOW);
+            let append = system_append(SystemTopic::Limits, AppendCondition::AtHead, part, &[], NOW);
             store.append(append).await.expect("appends");
         }
         tokio::try_join!(fold.catch_up(&*store), fold.catch_up(&*store)).expect("reads, also at once");
@@ -421,25 +425,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blob_comes_with_the_event_that_names_it_or_must_be_there() {
-        let (store, _folder) = open().await;
-        let fold = TailedFold::<Memories>::default();
+    async fn referenced_blob_must_be_sent_or_stored() {
+        let (store, _folder) = open_store().await;
+        let fold = TailedFold::<MemoryFold>::default();
         let saved = |text: &str, call: &str| {
             SystemEvent::from(MemorySaved {
                 scope: MemoryScope::Repository("/shop".to_owned()),
                 key: "tests".to_owned(),
-                value: BlobRef::of(text.as_bytes()),
+                value: BlobRef::for_bytes(text.as_bytes()),
                 begins: text.to_owned(),
                 by: MemoryCall { run: RunId(uuid::Uuid::nil()), call: CallId(call.to_owned()) },
             })
         };
-        let decide = |_: &Memories| Ok::<_, FoldError>([saved("make test", "t1-0")]);
+        let decide = |_: &MemoryFold| Ok::<_, FoldError>([saved("make test", "t1-0")]);
         let refused = fold.change(&*store, NOW, decide).await.expect_err("it is not stored");
         assert!(matches!(refused, FoldError::Append(AppendError::BlobMissing(_))), "{refused:?}");
         let text = b"make test";
-        let blob = NewBlob { blob: BlobRef::of(text), bytes: text.to_vec().into() };
+        let blob = NewBlob { blob: BlobRef::for_bytes(text), bytes: text.to_vec().into() };
         assert!(fold.change_with_blobs(&*store, NOW, &[blob], decide).await.expect("comes with it"));
-        let again = |_: &Memories| Ok::<_, FoldError>([saved("make test", "t2-0")]);
+        let again = |_: &MemoryFold| Ok::<_, FoldError>([saved("make test", "t2-0")]);
         assert!(fold.change(&*store, NOW, again).await.expect("is there now"));
     }
 }

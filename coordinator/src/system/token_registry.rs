@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use docket_schema::{
     ids::Timestamp,
-    system::{Role, Tokens},
+    system::{TokenRole, TokensFold},
 };
 use subtle::ConstantTimeEq as _;
 use tokio::{sync::Mutex, time::Instant};
@@ -20,9 +20,9 @@ use crate::store::Store;
 pub(crate) const API_TOKEN_PREFIX: &str = "dkt_";
 
 /// The least time between two looks for tokens that are not known.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
-impl CachedFold for Tokens {
+impl CachedFold for TokensFold {
     const UNREADABLE: &'static str =
         "the log's tokens cannot be read; `docket verify` says more, a newer docket may know them";
     const CONTENDED: &'static str = "many tokens are made or revoked at once; try again";
@@ -34,14 +34,14 @@ pub struct ApiToken {
     /// Whose it is: stands in the log as who submitted, told or cancelled.
     pub name: String,
     /// What it is good for.
-    pub role: Role,
+    pub role: TokenRole,
     /// BLAKE3 of the token.
     pub hash: [u8; 32],
 }
 
 impl ApiToken {
     /// The entry of a token given in clear, which is forgotten.
-    pub fn of(name: impl Into<String>, role: Role, token: &str) -> Self {
+    pub fn from_token(name: impl Into<String>, role: TokenRole, token: &str) -> Self {
         Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
     }
 }
@@ -49,21 +49,21 @@ impl ApiToken {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct TokenRegistry {
-    fixed: Vec<ApiToken>,
+    configured: Vec<ApiToken>,
     /// The log's tokens.
-    pub fold: TailedFold<Tokens>,
+    pub fold: TailedFold<TokensFold>,
     /// When the log was last read for a token that was not known.
-    looked: Mutex<Option<Instant>>,
+    last_refreshed: Mutex<Option<Instant>>,
 }
 
 impl TokenRegistry {
     /// With the tokens of the configuration; those of the log are not read yet.
     pub fn new(fixed: Vec<ApiToken>) -> Self {
-        Self { fixed, ..Self::default() }
+        Self { configured: fixed, ..Self::default() }
     }
 
     /// Name and role of whoever holds the token of this BLAKE3 at `now`.
-    pub fn find(&self, hash: &[u8; 32], now: Timestamp) -> Option<(String, Role)> {
+    pub fn find(&self, hash: &[u8; 32], now: Timestamp) -> Option<(String, TokenRole)> {
         let is = |of: &[u8; 32]| bool::from(of.ct_eq(hash));
         self.find_by(now, is).map(|(name, role, _)| (name, role))
     }
@@ -73,19 +73,20 @@ impl TokenRegistry {
         &self,
         now: Timestamp,
         is: impl Fn(&[u8; 32]) -> bool,
-    ) -> Option<(String, Role, [u8; 32])> {
+    ) -> Option<(String, TokenRole, [u8; 32])> {
         let mut found = None;
-        for entry in &self.fixed {
+        for entry in &self.configured {
             if is(&entry.hash) {
                 found = Some((entry.name.clone(), entry.role, entry.hash));
             }
         }
         let is_stuck = self.fold.progress().is_stuck;
-        self.fold.with(|tokens| {
+        self.fold.with_fold(|tokens| {
             for record in tokens.all() {
-                let same = is(&record.made.hash.0);
-                if same && record.is_good(now) && !is_stuck {
-                    found = Some((record.made.name.to_string(), record.made.role, record.made.hash.0));
+                let same = is(&record.created.hash.0);
+                if same && record.is_valid_at(now) && !is_stuck {
+                    found =
+                        Some((record.created.name.to_string(), record.created.role, record.created.hash.0));
                 }
             }
         });
@@ -93,20 +94,20 @@ impl TokenRegistry {
     }
 
     /// Whether the configuration has a token of this name.
-    pub(crate) fn is_fixed(&self, name: &str) -> bool {
-        self.fixed.iter().any(|entry| entry.name == name)
+    pub(crate) fn is_configured(&self, name: &str) -> bool {
+        self.configured.iter().any(|entry| entry.name == name)
     }
 
     /// Catches up for somebody whose token is not known. However many ask, the log is read at most once in
     /// [`LOOK_AGAIN`], and whoever asks is answered by a look that began after: those who wait share it.
-    pub(crate) async fn look_again(&self, store: &dyn Store) -> Result<(), FoldError> {
+    pub(crate) async fn refresh(&self, store: &dyn Store) -> Result<(), FoldError> {
         let asked = Instant::now();
-        let mut looked = self.looked.lock().await;
+        let mut looked = self.last_refreshed.lock().await;
         if let Some(at) = *looked {
             if at >= asked {
                 return Ok(());
             }
-            tokio::time::sleep_until(at + LOOK_AGAIN).await;
+            tokio::time::sleep_until(at + REFRESH_INTERVAL).await;
         }
         *looked = Some(Instant::now());
         self.fold.catch_up(store).await
@@ -118,15 +119,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_knows_its_tokens_and_no_other() {
+    fn registry_finds_only_its_own_tokens() {
         let table = TokenRegistry::new(vec![
-            ApiToken::of("ann", Role::Admin, "one"),
-            ApiToken::of("bob", Role::Read, "two"),
+            ApiToken::from_token("ann", TokenRole::Admin, "one"),
+            ApiToken::from_token("bob", TokenRole::Read, "two"),
         ]);
         let now = Timestamp(0);
         let find = |token: &str| table.find(blake3::hash(token.as_bytes()).as_bytes(), now);
-        assert_eq!(find("two"), Some(("bob".to_owned(), Role::Read)));
+        assert_eq!(find("two"), Some(("bob".to_owned(), TokenRole::Read)));
         assert!(find("").is_none() && find("three").is_none());
-        assert!(table.is_fixed("ann") && !table.is_fixed("one"));
+        assert!(table.is_configured("ann") && !table.is_configured("one"));
     }
 }

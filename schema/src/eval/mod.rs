@@ -4,13 +4,13 @@
 //! Turns, tokens, money and metrics are those of [`report`](crate::report) and of the run's own fold; nothing is
 //! counted a second way here.
 
-mod compare;
+mod comparison;
 mod outcome;
 mod result;
 
 #[cfg(test)]
 mod tests;
 
-pub use compare::*;
+pub use comparison::*;
 pub use outcome::*;
 pub use result::*;

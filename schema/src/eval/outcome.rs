@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     ids::{deserialize_from_text, serialize_as_text},
-    run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage},
+    run::{BlockedReason, FailureKind, RunOutcome, RunStage, RunState},
     task::TaskState,
 };
 
@@ -51,7 +51,7 @@ pub enum EvalOutcome {
     /// Its run failed.
     Failed(FailureKind),
     /// Its run waits.
-    Blocked(BlockedWhy),
+    Blocked(BlockedReason),
     /// Somebody cancelled it.
     Cancelled,
     /// Its run processes died until it was given up.
@@ -62,19 +62,19 @@ pub enum EvalOutcome {
 
 impl EvalOutcome {
     /// Of a task in this state, whose last run stands so; none = it had no run.
-    pub fn of(task: TaskState, run: Option<&RunState>) -> Self {
+    pub fn from_task_and_run(task: TaskState, run: Option<&RunState>) -> Self {
         match (task, run.map(|run| &run.stage)) {
-            (_, Some(Stage::Ended(RunOutcome::Succeeded))) => {
+            (_, Some(RunStage::Ended(RunOutcome::Succeeded))) => {
                 // A project without checks is judged by the suite's own alone.
                 let unverified = run.and_then(|run| run.unverified.as_ref());
                 let lacks = unverified.is_some_and(|why| !why.checks.is_empty());
                 if lacks { Self::Unverified } else { Self::Succeeded }
             }
-            (_, Some(Stage::Ended(RunOutcome::Failed { why, .. }))) => Self::Failed(*why),
-            (TaskState::Cancelled, _) | (_, Some(Stage::Ended(RunOutcome::Cancelled))) => Self::Cancelled,
+            (_, Some(RunStage::Ended(RunOutcome::Failed { why, .. }))) => Self::Failed(*why),
+            (TaskState::Cancelled, _) | (_, Some(RunStage::Ended(RunOutcome::Cancelled))) => Self::Cancelled,
             (TaskState::Discarded, _) => Self::Crashed,
-            (TaskState::Blocked, Some(Stage::Blocked)) => {
-                let asked = run.and_then(|run| run.asked.as_ref());
+            (TaskState::Blocked, Some(RunStage::Blocked)) => {
+                let asked = run.and_then(|run| run.blocker.as_ref());
                 asked.map_or(Self::Unfinished, |asked| Self::Blocked(asked.why))
             }
             (
@@ -93,20 +93,20 @@ impl EvalOutcome {
 
 /// How a task is expected to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EvalExpected {
+pub enum EvalExpectation {
     /// Well.
     Succeeded,
     /// As failed, for this or for any reason.
     Failed(Option<FailureKind>),
     /// Waiting, for this or for anything.
-    Blocked(Option<BlockedWhy>),
+    Blocked(Option<BlockedReason>),
     /// Cancelled.
     Cancelled,
 }
 
-impl EvalExpected {
+impl EvalExpectation {
     /// Whether a task that ended so ended as expected.
-    pub fn is_met(self, outcome: EvalOutcome) -> bool {
+    pub fn is_met_by(self, outcome: EvalOutcome) -> bool {
         match (self, outcome) {
             (Self::Succeeded, EvalOutcome::Succeeded) | (Self::Cancelled, EvalOutcome::Cancelled) => true,
             (Self::Failed(wanted), EvalOutcome::Failed(why)) => wanted.is_none_or(|wanted| wanted == why),
@@ -119,24 +119,24 @@ impl EvalExpected {
 /// A text that is no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no outcome: {must}")]
-pub struct OutcomeError {
+pub struct ParseOutcomeError {
     text: String,
     must: String,
 }
 
 /// The word that serde has for a reason.
-fn word<T: Serialize>(why: T) -> String {
+fn serde_name<T: Serialize>(why: T) -> String {
     let json = serde_json::to_value(why);
     json.ok().and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn reason<T: DeserializeOwned>(text: &str, words: &str) -> Result<T, OutcomeError> {
+fn parse_reason<T: DeserializeOwned>(text: &str, words: &str) -> Result<T, ParseOutcomeError> {
     let read = serde_json::from_value(serde_json::Value::String(words.to_owned()));
     // serde names the words that there are, so that none is listed a second time.
-    read.map_err(|error| OutcomeError { text: text.to_owned(), must: error.to_string() })
+    read.map_err(|error| ParseOutcomeError { text: text.to_owned(), must: error.to_string() })
 }
 
-fn split(text: &str) -> (&str, Option<&str>) {
+fn split_reason(text: &str) -> (&str, Option<&str>) {
     match text.split_once(':') {
         Some((word, why)) => (word.trim(), Some(why.trim())),
         None => (text.trim(), None),
@@ -144,18 +144,18 @@ fn split(text: &str) -> (&str, Option<&str>) {
 }
 
 impl FromStr for EvalOutcome {
-    type Err = OutcomeError;
+    type Err = ParseOutcomeError;
 
-    fn from_str(text: &str) -> Result<Self, OutcomeError> {
-        match split(text) {
+    fn from_str(text: &str) -> Result<Self, ParseOutcomeError> {
+        match split_reason(text) {
             ("succeeded", None) => Ok(Self::Succeeded),
             ("unverified", None) => Ok(Self::Unverified),
-            ("failed", Some(why)) => reason(text, why).map(Self::Failed),
-            ("blocked", Some(why)) => reason(text, why).map(Self::Blocked),
+            ("failed", Some(why)) => parse_reason(text, why).map(Self::Failed),
+            ("blocked", Some(why)) => parse_reason(text, why).map(Self::Blocked),
             ("cancelled", None) => Ok(Self::Cancelled),
             ("crashed", None) => Ok(Self::Crashed),
             ("unfinished", None) => Ok(Self::Unfinished),
-            _ => Err(OutcomeError {
+            _ => Err(ParseOutcomeError {
                 text: text.to_owned(),
                 must:
                     "it is succeeded, unverified, failed: WHY, blocked: WHY, cancelled, crashed or unfinished"
@@ -165,16 +165,16 @@ impl FromStr for EvalOutcome {
     }
 }
 
-impl FromStr for EvalExpected {
-    type Err = OutcomeError;
+impl FromStr for EvalExpectation {
+    type Err = ParseOutcomeError;
 
-    fn from_str(text: &str) -> Result<Self, OutcomeError> {
-        match split(text) {
+    fn from_str(text: &str) -> Result<Self, ParseOutcomeError> {
+        match split_reason(text) {
             ("succeeded", None) => Ok(Self::Succeeded),
-            ("failed", why) => why.map(|why| reason(text, why)).transpose().map(Self::Failed),
-            ("blocked", why) => why.map(|why| reason(text, why)).transpose().map(Self::Blocked),
+            ("failed", why) => why.map(|why| parse_reason(text, why)).transpose().map(Self::Failed),
+            ("blocked", why) => why.map(|why| parse_reason(text, why)).transpose().map(Self::Blocked),
             ("cancelled", None) => Ok(Self::Cancelled),
-            _ => Err(OutcomeError {
+            _ => Err(ParseOutcomeError {
                 text: text.to_owned(),
                 must: "one may be expected to have succeeded, failed, blocked or cancelled, the second and third with \
                        why, as `failed: turn_limit`"
@@ -189,8 +189,8 @@ impl fmt::Display for EvalOutcome {
         match self {
             Self::Succeeded => f.write_str("succeeded"),
             Self::Unverified => f.write_str("unverified"),
-            Self::Failed(why) => write!(f, "failed: {}", word(why)),
-            Self::Blocked(why) => write!(f, "blocked: {}", word(why)),
+            Self::Failed(why) => write!(f, "failed: {}", serde_name(why)),
+            Self::Blocked(why) => write!(f, "blocked: {}", serde_name(why)),
             Self::Cancelled => f.write_str("cancelled"),
             Self::Crashed => f.write_str("crashed"),
             Self::Unfinished => f.write_str("unfinished"),
@@ -198,14 +198,14 @@ impl fmt::Display for EvalOutcome {
     }
 }
 
-impl fmt::Display for EvalExpected {
+impl fmt::Display for EvalExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Succeeded => f.write_str("succeeded"),
             Self::Failed(None) => f.write_str("failed"),
-            Self::Failed(Some(why)) => write!(f, "failed: {}", word(why)),
+            Self::Failed(Some(why)) => write!(f, "failed: {}", serde_name(why)),
             Self::Blocked(None) => f.write_str("blocked"),
-            Self::Blocked(Some(why)) => write!(f, "blocked: {}", word(why)),
+            Self::Blocked(Some(why)) => write!(f, "blocked: {}", serde_name(why)),
             Self::Cancelled => f.write_str("cancelled"),
         }
     }
@@ -233,4 +233,4 @@ as_text!(
     "EvalOutcome",
     "^(succeeded|unverified|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$"
 );
-as_text!(EvalExpected, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");
+as_text!(EvalExpectation, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");

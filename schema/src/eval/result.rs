@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{EvalExpected, EvalKind, EvalOutcome};
+use super::outcome::{EvalExpectation, EvalKind, EvalOutcome};
 use crate::{
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
-    report::{CostSums, MetricView, Ratio, Tally},
+    report::{CostSums, MetricTally, MetricView, Ratio},
 };
 
 /// What is looked at once a run has ended.
@@ -84,7 +84,7 @@ pub struct EvalResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// How it was to end.
-    pub expected: EvalExpected,
+    pub expected: EvalExpectation,
     /// How it ended.
     pub outcome: EvalOutcome,
     /// Why, where it did not end well.
@@ -112,20 +112,20 @@ pub struct EvalResult {
 
 impl EvalResult {
     /// Tokens of requests and answers.
-    pub const fn tokens(&self) -> u64 {
+    pub const fn total_tokens(&self) -> u64 {
         let usage = self.cost.usage;
         usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens + usage.output_tokens
     }
 
     /// What it cost in nano-dollars; none where a price is not known.
     pub fn cost_nusd(&self) -> Option<u64> {
-        self.cost.is_whole().then_some(self.cost.cost_nusd)
+        self.cost.is_fully_priced().then_some(self.cost.cost_nusd)
     }
 }
 
 /// A task that was not tried with an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EvalLeftOut {
+pub struct SkippedEval {
     /// The task.
     pub task: String,
     /// The engine; none where it is left out with any.
@@ -137,7 +137,7 @@ pub struct EvalLeftOut {
 
 /// Sums over results.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct EvalSum {
+pub struct EvalTotals {
     /// How many.
     pub tasks: u64,
     /// Those that ended as expected and were accepted.
@@ -160,25 +160,25 @@ pub struct EvalSum {
     pub metrics: Vec<MetricView>,
 }
 
-impl EvalSum {
+impl EvalTotals {
     /// Of these.
-    pub fn of<'a>(results: impl IntoIterator<Item = &'a EvalResult>) -> Self {
+    pub fn from_results<'a>(results: impl IntoIterator<Item = &'a EvalResult>) -> Self {
         let mut sum = Self { cost_nusd: Some(0), ..Self::default() };
-        let mut tally = Tally::default();
+        let mut tally = MetricTally::default();
         for result in results {
             sum.tasks += 1;
             sum.passed += u64::from(result.passed);
             sum.succeeded += u64::from(result.outcome == EvalOutcome::Succeeded);
             sum.accepted += u64::from(result.accepted);
             sum.turns += result.turns;
-            sum.tokens += result.tokens();
+            sum.tokens += result.total_tokens();
             sum.cost_nusd = sum.cost_nusd.zip(result.cost_nusd()).map(|(all, one)| all.saturating_add(one));
             sum.worked_ms = sum.worked_ms.saturating_add(result.worked_ms);
             sum.artifacts.of += result.artifacts.of;
             sum.artifacts.all += result.artifacts.all;
-            tally = tally.plus(Tally::of(&result.metrics));
+            tally = tally.plus(MetricTally::from_views(&result.metrics));
         }
-        Self { metrics: tally.view(), ..sum }
+        Self { metrics: tally.to_views(), ..sum }
     }
 
     /// Of a hundred, how many passed; none of none.
@@ -189,20 +189,20 @@ impl EvalSum {
 
 /// Sums over the results of one engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct EvalEngine {
+pub struct EvalEngineTotals {
     /// The engine.
     pub engine: String,
     /// Its sums.
-    pub sum: EvalSum,
+    pub sum: EvalTotals,
 }
 
 /// Sums over the results of one kind of tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct EvalKindSum {
+pub struct EvalKindTotals {
     /// The kind.
     pub kind: EvalKind,
     /// Its sums.
-    pub sum: EvalSum,
+    pub sum: EvalTotals,
 }
 
 /// What `docket eval` came to.
@@ -224,22 +224,22 @@ pub struct EvalReport {
     /// Each task with each engine, in the order of the suite.
     pub results: Vec<EvalResult>,
     /// What was not tried.
-    pub left_out: Vec<EvalLeftOut>,
+    pub left_out: Vec<SkippedEval>,
     /// By engine, in the order in which they were first tried.
-    pub engines: Vec<EvalEngine>,
+    pub engines: Vec<EvalEngineTotals>,
     /// Names of the tasks that all engines were tried with: only over these is one engine comparable with another.
     pub common: Vec<String>,
     /// By engine, over those.
-    pub common_engines: Vec<EvalEngine>,
+    pub common_engines: Vec<EvalEngineTotals>,
     /// By kind.
-    pub kinds: Vec<EvalKindSum>,
+    pub kinds: Vec<EvalKindTotals>,
     /// All of them.
-    pub all: EvalSum,
+    pub all: EvalTotals,
 }
 
 /// What is known of an evaluation beside its results.
 #[derive(Debug, Clone)]
-pub struct EvalHead {
+pub struct EvalMetadata {
     /// See [`EvalReport::suite`].
     pub suite: String,
     /// See [`EvalReport::about`].
@@ -256,7 +256,7 @@ pub struct EvalHead {
 
 impl EvalReport {
     /// Sums up.
-    pub fn of(head: EvalHead, results: Vec<EvalResult>, left_out: Vec<EvalLeftOut>) -> Self {
+    pub fn from_results(head: EvalMetadata, results: Vec<EvalResult>, left_out: Vec<SkippedEval>) -> Self {
         let mut engines: Vec<&str> = Vec::new();
         for result in &results {
             if !engines.contains(&result.engine.as_str()) {
@@ -272,13 +272,15 @@ impl EvalReport {
                 common.push(task.clone());
             }
         }
-        let by_engine = |engine: &&str, is_meant: &dyn Fn(&EvalResult) -> bool| EvalEngine {
+        let by_engine = |engine: &&str, is_meant: &dyn Fn(&EvalResult) -> bool| EvalEngineTotals {
             engine: (*engine).to_owned(),
-            sum: EvalSum::of(results.iter().filter(|result| result.engine == *engine && is_meant(result))),
+            sum: EvalTotals::from_results(
+                results.iter().filter(|result| result.engine == *engine && is_meant(result)),
+            ),
         };
-        let by_kind = |kind: EvalKind| EvalKindSum {
+        let by_kind = |kind: EvalKind| EvalKindTotals {
             kind,
-            sum: EvalSum::of(results.iter().filter(|result| result.kind == kind)),
+            sum: EvalTotals::from_results(results.iter().filter(|result| result.kind == kind)),
         };
         let kinds = EvalKind::ALL.into_iter().map(by_kind).filter(|kind| kind.sum.tasks > 0).collect();
         Self {
@@ -289,7 +291,7 @@ impl EvalReport {
                 .collect(),
             common,
             kinds,
-            all: EvalSum::of(&results),
+            all: EvalTotals::from_results(&results),
             suite: head.suite,
             about: head.about,
             docket: head.docket,
@@ -302,7 +304,7 @@ impl EvalReport {
     }
 
     /// Whether some engines were tried with tasks that others were not.
-    pub fn has_other_tasks(&self) -> bool {
+    pub fn has_partial_coverage(&self) -> bool {
         self.results.iter().any(|result| !self.common.contains(&result.task))
     }
 

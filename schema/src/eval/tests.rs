@@ -3,15 +3,15 @@
 use super::*;
 use crate::{
     ids::{TaskId, Timestamp},
-    message::Usage,
-    report::{CostSums, Metric, Ratio, Tally},
-    run::{BlockedWhy, FailureKind, RunOutcome, RunState, Stage, Unverified},
+    message::TokenUsage,
+    report::{CostSums, Metric, MetricTally, Ratio},
+    run::{BlockedReason, FailureKind, RunOutcome, RunStage, RunState, UnverifiedReason},
     task::TaskState,
 };
 
 fn result(task: &str, engine: &str, passed: bool, unpriced: u64) -> EvalResult {
-    let mut tally = Tally::default();
-    tally.set(Metric::TaskSuccessRate, Ratio::known(Some(passed)));
+    let mut tally = MetricTally::default();
+    tally.set(Metric::TaskSuccessRate, Ratio::from_bool(Some(passed)));
     EvalResult {
         task: task.to_owned(),
         kind: EvalKind::Core,
@@ -21,7 +21,7 @@ fn result(task: &str, engine: &str, passed: bool, unpriced: u64) -> EvalResult {
         commit: None,
         id: TaskId(uuid::Uuid::from_u128(1)),
         run: None,
-        expected: EvalExpected::Succeeded,
+        expected: EvalExpectation::Succeeded,
         outcome: if passed { EvalOutcome::Succeeded } else { EvalOutcome::Failed(FailureKind::Gates) },
         message: None,
         checks: vec![EvalCheck {
@@ -35,7 +35,7 @@ fn result(task: &str, engine: &str, passed: bool, unpriced: u64) -> EvalResult {
         passed,
         turns: 3,
         cost: CostSums {
-            usage: Usage { input_tokens: 90, output_tokens: 10, ..Usage::default() },
+            usage: TokenUsage { input_tokens: 90, output_tokens: 10, ..TokenUsage::default() },
             cost_nusd: 7,
             unpriced,
             ..CostSums::default()
@@ -43,12 +43,12 @@ fn result(task: &str, engine: &str, passed: bool, unpriced: u64) -> EvalResult {
         worked_ms: 50,
         wall_ms: 80,
         artifacts: Ratio { of: u64::from(passed), all: 1 },
-        metrics: tally.view(),
+        metrics: tally.to_views(),
     }
 }
 
 fn report(results: Vec<EvalResult>) -> EvalReport {
-    let head = EvalHead {
+    let head = EvalMetadata {
         suite: "s".to_owned(),
         about: None,
         docket: "0".to_owned(),
@@ -56,11 +56,11 @@ fn report(results: Vec<EvalResult>) -> EvalReport {
         took_ms: 1,
         workers: 1,
     };
-    EvalReport::of(head, results, Vec::new())
+    EvalReport::from_results(head, results, Vec::new())
 }
 
 #[test]
-fn outcomes_are_read_as_they_are_told() {
+fn outcomes_round_trip_as_text() {
     for text in [
         "succeeded",
         "failed: turn_limit",
@@ -73,7 +73,7 @@ fn outcomes_are_read_as_they_are_told() {
         assert_eq!(text.parse::<EvalOutcome>().expect(text).to_string(), text);
     }
     for text in ["succeeded", "failed", "failed: gates", "blocked", "blocked: model", "cancelled"] {
-        assert_eq!(text.parse::<EvalExpected>().expect(text).to_string(), text);
+        assert_eq!(text.parse::<EvalExpectation>().expect(text).to_string(), text);
     }
     for (text, named) in [
         ("failed: turns", "`turn_limit`"),
@@ -83,19 +83,19 @@ fn outcomes_are_read_as_they_are_told() {
         ("crashed", "cancelled"),
         ("", "succeeded"),
     ] {
-        let error = text.parse::<EvalExpected>().expect_err(text).to_string();
+        let error = text.parse::<EvalExpectation>().expect_err(text).to_string();
         assert!(error.contains(named), "{error}");
     }
 }
 
 #[test]
-fn what_is_expected_is_met_by_that_alone() {
+fn expectation_matches_only_its_outcome() {
     let outcomes = [
         EvalOutcome::Succeeded,
         EvalOutcome::Unverified,
         EvalOutcome::Failed(FailureKind::TurnLimit),
         EvalOutcome::Failed(FailureKind::Limit),
-        EvalOutcome::Blocked(BlockedWhy::Policy),
+        EvalOutcome::Blocked(BlockedReason::Policy),
         EvalOutcome::Cancelled,
         EvalOutcome::Crashed,
         EvalOutcome::Unfinished,
@@ -108,8 +108,8 @@ fn what_is_expected_is_met_by_that_alone() {
         ("blocked: model", vec![]),
         ("cancelled", vec![5]),
     ] {
-        let expected: EvalExpected = expected.parse().expect("one");
-        let found: Vec<usize> = (0..outcomes.len()).filter(|at| expected.is_met(outcomes[*at])).collect();
+        let expected: EvalExpectation = expected.parse().expect("one");
+        let found: Vec<usize> = (0..outcomes.len()).filter(|at| expected.is_met_by(outcomes[*at])).collect();
         assert_eq!(found, met, "{expected}");
     }
 }
@@ -117,18 +117,18 @@ fn what_is_expected_is_met_by_that_alone() {
 #[test]
 fn a_run_whose_checks_did_not_run_has_not_succeeded() {
     let mut run = RunState::default();
-    run.stage = Stage::Ended(RunOutcome::Succeeded);
-    let outcome = |run: &RunState| EvalOutcome::of(TaskState::Completed, Some(run));
+    run.stage = RunStage::Ended(RunOutcome::Succeeded);
+    let outcome = |run: &RunState| EvalOutcome::from_task_and_run(TaskState::Completed, Some(run));
     // Without any check of its project the suite's own judge it.
-    run.unverified = Some(Unverified::without_checks());
+    run.unverified = Some(UnverifiedReason::without_checks());
     assert_eq!(outcome(&run), EvalOutcome::Succeeded);
-    run.unverified = Some(Unverified { reason: "why".to_owned(), checks: vec!["tests".to_owned()] });
+    run.unverified = Some(UnverifiedReason { reason: "why".to_owned(), checks: vec!["tests".to_owned()] });
     assert_eq!(outcome(&run), EvalOutcome::Unverified);
-    assert!(!EvalExpected::Succeeded.is_met(outcome(&run)));
+    assert!(!EvalExpectation::Succeeded.is_met_by(outcome(&run)));
 }
 
 #[test]
-fn an_outcome_follows_from_task_and_run() {
+fn outcome_is_derived_from_task_and_run() {
     let run = |stage| {
         let mut run = RunState::default();
         run.stage = stage;
@@ -136,17 +136,22 @@ fn an_outcome_follows_from_task_and_run() {
     };
     let failed = RunOutcome::Failed { why: FailureKind::Gates, message: String::new() };
     for (task, stage, outcome) in [
-        (TaskState::Completed, Some(Stage::Ended(RunOutcome::Succeeded)), EvalOutcome::Succeeded),
-        (TaskState::Discarded, Some(Stage::Ended(failed)), EvalOutcome::Failed(FailureKind::Gates)),
-        (TaskState::Discarded, Some(Stage::Tools), EvalOutcome::Crashed),
+        (TaskState::Completed, Some(RunStage::Ended(RunOutcome::Succeeded)), EvalOutcome::Succeeded),
+        (TaskState::Discarded, Some(RunStage::Ended(failed)), EvalOutcome::Failed(FailureKind::Gates)),
+        (TaskState::Discarded, Some(RunStage::Tools), EvalOutcome::Crashed),
         (TaskState::Discarded, None, EvalOutcome::Crashed),
-        (TaskState::Cancelled, Some(Stage::Tools), EvalOutcome::Cancelled),
-        (TaskState::Running, Some(Stage::Tools), EvalOutcome::Unfinished),
-        (TaskState::Blocked, Some(Stage::Paused), EvalOutcome::Unfinished),
+        (TaskState::Cancelled, Some(RunStage::Tools), EvalOutcome::Cancelled),
+        (TaskState::Running, Some(RunStage::Tools), EvalOutcome::Unfinished),
+        (TaskState::Blocked, Some(RunStage::Paused), EvalOutcome::Unfinished),
         (TaskState::Available, None, EvalOutcome::Unfinished),
     ] {
         let run = stage.map(run);
-        assert_eq!(EvalOutcome::of(task, run.as_ref()), outcome, "{task} {:?}", run.map(|run| run.stage));
+        assert_eq!(
+            EvalOutcome::from_task_and_run(task, run.as_ref()),
+            outcome,
+            "{task} {:?}",
+            run.map(|run| run.stage)
+        );
     }
 }
 
@@ -163,11 +168,11 @@ fn results_are_summed_up_by_engine_and_kind() {
     assert_eq!(engines, [("react", 1, 2), ("plan", 1, 1)]);
     assert_eq!(report.common, ["a"], "only over it are the engines comparable");
     let common: Vec<_> = report.common_engines.iter().map(|one| (one.sum.passed, one.sum.tasks)).collect();
-    assert_eq!((common, report.has_other_tasks()), (vec![(1, 1), (1, 1)], true));
+    assert_eq!((common, report.has_partial_coverage()), (vec![(1, 1), (1, 1)], true));
     assert_eq!(report.kinds.len(), 1, "kinds without a task are not listed");
     let all = &report.all;
     assert_eq!((all.tasks, all.passed, all.succeeded, all.turns, all.tokens), (3, 2, 2, 9, 300));
-    assert_eq!((all.passed_percent(), EvalSum::of([]).passed_percent()), (Some(67), None));
+    assert_eq!((all.passed_percent(), EvalTotals::from_results([]).passed_percent()), (Some(67), None));
     assert_eq!(all.cost_nusd, None, "a price that is not known makes the sum unknown");
     assert_eq!(report.engines[0].sum.cost_nusd, Some(14));
     assert_eq!(all.artifacts, Ratio { of: 2, all: 3 });
@@ -191,7 +196,7 @@ fn two_reports_are_compared_task_by_task() {
         result("stays", "react", true, 0),
         result("stays", "plan", true, 0),
     ]);
-    let compared = EvalComparison::of(&before, &after);
+    let compared = EvalComparison::from_reports(&before, &after);
     let told: Vec<_> =
         compared.tasks.iter().map(|task| format!("{} {}", task.task, task.change.as_str())).collect();
     assert_eq!(
@@ -210,7 +215,7 @@ fn two_reports_are_compared_task_by_task() {
     assert_eq!((compared.before.passed, compared.after.passed), (2, 2));
     assert_eq!((compared.count(EvalChange::Regressed), compared.count(EvalChange::New)), (1, 2));
     assert_eq!(compared.tasks[0].after.as_ref().expect("there").failed_checks, ["command make check"]);
-    let back = EvalComparison::of(&after, &before);
+    let back = EvalComparison::from_reports(&after, &before);
     assert_eq!((back.count(EvalChange::Regressed), back.count(EvalChange::Gone)), (1, 2));
     let text = serde_json::to_string(&compared).expect("JSON");
     assert_eq!(serde_json::from_str::<EvalComparison>(&text).expect("the same"), compared);

@@ -5,7 +5,7 @@ use crate::ids::{Epoch, EventHash, Seq, StreamId, Timestamp, Turn};
 
 /// What of an event is hashed, borrowed: the store hashes thousands a second.
 #[derive(Debug, Clone, Copy)]
-pub struct Hashed<'a> {
+pub struct EventHashInput<'a> {
     /// Text form of the stream id.
     pub stream: &'a str,
     /// Place in the stream.
@@ -24,9 +24,9 @@ pub struct Hashed<'a> {
     pub payload: &'a [u8],
 }
 
-impl<'a> Hashed<'a> {
+impl<'a> EventHashInput<'a> {
     /// What is hashed of `event` in the stream of that name.
-    fn of(event: &EventRef<'a>, stream: &'a str) -> Self {
+    fn from_event(event: &EventRef<'a>, stream: &'a str) -> Self {
         Self {
             stream,
             seq: event.seq,
@@ -42,41 +42,44 @@ impl<'a> Hashed<'a> {
 
 impl Envelope {
     /// The hash this event must have, from its own fields.
-    pub fn computed_hash(&self) -> EventHash {
-        chain_hash(&self.prev_hash, &Hashed::of(&self.by_ref(), &self.stream.to_string()))
+    pub fn compute_hash(&self) -> EventHash {
+        chain_hash(
+            &self.prev_hash,
+            &EventHashInput::from_event(&self.as_event_ref(), &self.stream.to_string()),
+        )
     }
 }
 
 /// What is hashed of an event beside its payload, in bytes: enough for most names of streams and kinds.
-const FIXED_BYTES: usize = 192;
+const FIXED_FIELDS_CAPACITY: usize = 192;
 
 /// The hash of an event that follows `prev`.
 ///
 /// BLAKE3 over `docket.event.1`, the previous hash, then each field in the order of [`Hashed`]:
 /// integers little-endian, texts with their length (u64) before them.
-pub fn chain_hash(prev: &EventHash, event: &Hashed<'_>) -> EventHash {
-    chain_hash_in(&mut Vec::with_capacity(FIXED_BYTES + event.payload.len()), prev, event)
+pub fn chain_hash(prev: &EventHash, event: &EventHashInput<'_>) -> EventHash {
+    chain_hash_with_buffer(&mut Vec::with_capacity(FIXED_FIELDS_CAPACITY + event.payload.len()), prev, event)
 }
 
 /// As [`chain_hash`], with a buffer that is used again.
-fn chain_hash_in(fixed: &mut Vec<u8>, prev: &EventHash, event: &Hashed<'_>) -> EventHash {
+fn chain_hash_with_buffer(fixed: &mut Vec<u8>, prev: &EventHash, event: &EventHashInput<'_>) -> EventHash {
     // One buffer and one call: most events are a chunk or two, and a hasher that is fed in parts costs
     // as much to set up as they cost to hash.
     fixed.clear();
     fixed.extend_from_slice(b"docket.event.1");
     fixed.extend_from_slice(&prev.0);
-    put(fixed, event.stream.as_bytes());
+    push_length_prefixed(fixed, event.stream.as_bytes());
     fixed.extend_from_slice(&event.seq.0.to_le_bytes());
     fixed.extend_from_slice(&event.recorded_at.0.to_le_bytes());
     fixed.extend_from_slice(&event.turn.0.to_le_bytes());
     fixed.extend_from_slice(&event.epoch.0.to_le_bytes());
-    put(fixed, event.kind.as_bytes());
+    push_length_prefixed(fixed, event.kind.as_bytes());
     fixed.extend_from_slice(&event.version.to_le_bytes());
-    put(fixed, event.payload);
+    push_length_prefixed(fixed, event.payload);
     EventHash(*blake3::hash(fixed).as_bytes())
 }
 
-fn put(out: &mut Vec<u8>, text: &[u8]) {
+fn push_length_prefixed(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text);
 }
@@ -114,19 +117,19 @@ pub enum ChainError {
 
 /// A stream's chain as it is walked.
 #[derive(Debug, Clone)]
-pub struct Chain {
+pub struct ChainVerifier {
     stream: StreamId,
     /// The stream as it is hashed.
-    name: String,
+    stream_name: String,
     head: Head,
-    hashed: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Chain {
+impl ChainVerifier {
     /// A walk that goes on from `head`.
     pub fn new(stream: StreamId, head: Head) -> Self {
         let name = stream.to_string();
-        Self { stream, name, head, hashed: Vec::new() }
+        Self { stream, stream_name: name, head, buffer: Vec::new() }
     }
 
     /// After the last event that followed.
@@ -138,7 +141,7 @@ impl Chain {
     ///
     /// # Errors
     /// [`ChainError`] names the first thing that does not hold.
-    pub fn follow(&mut self, event: &EventRef<'_>) -> Result<(), ChainError> {
+    pub fn verify_next(&mut self, event: &EventRef<'_>) -> Result<(), ChainError> {
         let stream = || self.stream.clone();
         if event.seq != self.head.seq.next() {
             return Err(ChainError::Gap {
@@ -150,7 +153,12 @@ impl Chain {
         if event.prev_hash != self.head.hash {
             return Err(ChainError::Broken { stream: stream(), seq: event.seq });
         }
-        if chain_hash_in(&mut self.hashed, &event.prev_hash, &Hashed::of(event, &self.name)) != event.hash {
+        if chain_hash_with_buffer(
+            &mut self.buffer,
+            &event.prev_hash,
+            &EventHashInput::from_event(event, &self.stream_name),
+        ) != event.hash
+        {
             return Err(ChainError::Altered { stream: stream(), seq: event.seq });
         }
         self.head = Head { seq: event.seq, hash: event.hash };
@@ -162,8 +170,8 @@ impl Chain {
 ///
 /// # Errors
 /// As [`Chain::follow`].
-pub fn follow(head: Head, event: &Envelope) -> Result<Head, ChainError> {
-    let mut chain = Chain::new(event.stream.clone(), head);
-    chain.follow(&event.by_ref())?;
+pub fn verify_and_advance(head: Head, event: &Envelope) -> Result<Head, ChainError> {
+    let mut chain = ChainVerifier::new(event.stream.clone(), head);
+    chain.verify_next(&event.as_event_ref())?;
     Ok(chain.head())
 }

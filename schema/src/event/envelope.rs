@@ -36,7 +36,7 @@ impl Payload {
     ///
     /// # Errors
     /// `value` holds a map whose keys are no strings, or its `Serialize` fails.
-    pub fn of<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
+    pub fn from_value<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::to_string(value).map(Self)
     }
 
@@ -161,7 +161,7 @@ impl EventRef<'_> {
 
 impl Envelope {
     /// The event without its stream, borrowed.
-    pub fn by_ref(&self) -> EventRef<'_> {
+    pub fn as_event_ref(&self) -> EventRef<'_> {
         EventRef {
             seq: self.seq,
             position: self.position,
@@ -188,7 +188,7 @@ impl Envelope {
 
 /// The text form of a blob hash wherever it stands in a payload: 64 hexadecimal digits. Garbage
 /// collection keeps whatever any payload may name, and so can never be wrong about a new event.
-pub fn hashes_named_in(text: &str) -> impl Iterator<Item = Result<BlobHash, ParseIdError>> + '_ {
+pub fn find_blob_hashes(text: &str) -> impl Iterator<Item = Result<BlobHash, ParseIdError>> + '_ {
     text.split(|c: char| !c.is_ascii_hexdigit()).filter(|part| part.len() == 64).map(str::parse)
 }
 
@@ -196,11 +196,11 @@ pub fn hashes_named_in(text: &str) -> impl Iterator<Item = Result<BlobHash, Pars
 mod tests {
     use super::*;
     use crate::{
-        event::{ChainError, follow},
+        event::{ChainError, verify_and_advance},
         ids::{QueueName, RunId},
     };
 
-    fn chain(length: u64) -> Vec<Envelope> {
+    fn sample_chain(length: u64) -> Vec<Envelope> {
         let mut head = Head::EMPTY;
         let mut events = Vec::new();
         for n in 1..=length {
@@ -217,8 +217,8 @@ mod tests {
                 prev_hash: head.hash,
                 hash: EventHash::ZERO,
             };
-            event.hash = event.computed_hash();
-            head = follow(head, &event).expect("follows");
+            event.hash = event.compute_hash();
+            head = verify_and_advance(head, &event).expect("follows");
             events.push(event);
         }
         events
@@ -227,7 +227,7 @@ mod tests {
     fn broken_at(events: &[Envelope]) -> Option<Seq> {
         let mut head = Head::EMPTY;
         for event in events {
-            match follow(head, event) {
+            match verify_and_advance(head, event) {
                 Ok(next) => head = next,
                 Err(ChainError::Gap { found, .. }) => return Some(found),
                 Err(ChainError::Broken { seq, .. } | ChainError::Altered { seq, .. }) => return Some(seq),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn any_altered_field_breaks_the_chain_at_that_event_but_the_position() {
+    fn altering_any_field_except_the_position_breaks_the_chain() {
         type Alteration = (&'static str, fn(&mut Envelope));
         let alterations: [Alteration; 9] = [
             ("stream", |e| e.stream = StreamId::Run(RunId(uuid::Uuid::nil()))),
@@ -251,11 +251,11 @@ mod tests {
             ("prev_hash", |e| e.prev_hash = EventHash::ZERO),
         ];
         for (field, alter) in alterations {
-            let mut events = chain(3);
+            let mut events = sample_chain(3);
             alter(&mut events[1]);
             assert_eq!(broken_at(&events), Some(Seq(2)), "altered {field}");
         }
-        let mut events = chain(3);
+        let mut events = sample_chain(3);
         events[1].position = Position(99);
         assert_eq!(broken_at(&events), None);
         events.remove(1);
@@ -263,18 +263,18 @@ mod tests {
     }
 
     #[test]
-    fn payload_text_survives_json_to_the_byte() {
-        let event = &chain(1)[0];
+    fn payload_text_round_trips_byte_for_byte() {
+        let event = &sample_chain(1)[0];
         let json = serde_json::to_string(event).expect("serializes");
         assert!(json.contains(r#""payload":{"n": 1}"#), "{json}");
         assert_eq!(&serde_json::from_str::<Envelope>(&json).expect("reads back"), event);
     }
 
     #[test]
-    fn hashes_are_found_wherever_they_stand() {
+    fn blob_hashes_are_found_anywhere_in_a_payload() {
         let hash = BlobHash::of(b"x");
         let found: Vec<_> =
-            hashes_named_in(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
+            find_blob_hashes(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
         assert_eq!(found, [hash]);
     }
 }

@@ -5,11 +5,11 @@
 
 mod chain;
 mod envelope;
-mod typed;
+mod typed_event;
 
-pub use chain::{Chain, ChainError, Hashed, chain_hash, follow};
+pub use chain::{ChainError, ChainVerifier, EventHashInput, chain_hash, verify_and_advance};
 pub use envelope::{
-    EVENTS_PER_APPEND_MAX, Envelope, EventRef, Head, NewEvent, PAYLOAD_BYTES_MAX, Payload, hashes_named_in,
+    EVENTS_PER_APPEND_MAX, Envelope, EventRef, Head, NewEvent, PAYLOAD_BYTES_MAX, Payload, find_blob_hashes,
 };
-pub use typed::{DecodeError, TypedEvent};
-pub(crate) use typed::{is_zero, typed_events};
+pub use typed_event::{DecodeError, TypedEvent};
+pub(crate) use typed_event::{is_zero, typed_events};

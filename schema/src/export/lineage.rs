@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    event::{ChainError, DecodeError, Envelope, Head, PAYLOAD_BYTES_MAX, TypedEvent as _, follow},
+    event::{
+        ChainError, DecodeError, Envelope, Head, PAYLOAD_BYTES_MAX, TypedEvent as _, verify_and_advance,
+    },
     ids::{RunId, Seq, StreamId, TaskId},
     run::{CorruptLog, RunEvent, RunState},
-    system::RunOf,
+    system::TaskRunRef,
     task::{FieldError, TaskEvent, TaskEventMeta, TaskRecord},
 };
 
@@ -63,7 +65,7 @@ pub enum LineageError {
     },
     /// Something is not there.
     #[error("{what} of run {run} is not there")]
-    Lacking {
+    Missing {
         /// What.
         what: &'static str,
         /// Whose.
@@ -89,18 +91,18 @@ pub struct LineageStream {
 /// every stream holds and begins at its beginning, every stream folds, each run stands on the end of the
 /// run before it, and its task says that it is a run of it. See [`super`] for the order.
 #[derive(Debug, Default)]
-pub struct Lineage {
+pub struct LineageValidator {
     events: u64,
     streams: Vec<LineageStream>,
     tasks: BTreeMap<TaskId, TaskRecord>,
     /// What the tasks say of their runs.
-    told: BTreeMap<RunId, RunOf>,
+    declared_runs: BTreeMap<RunId, TaskRunRef>,
     /// What the runs say of their task, in order.
     runs: Vec<(RunId, TaskId)>,
     state: RunState,
 }
 
-impl Lineage {
+impl LineageValidator {
     /// Takes the next event.
     ///
     /// # Errors
@@ -110,7 +112,7 @@ impl Lineage {
         if self.events > EXPORT_EVENTS_MAX || self.runs.len() > EXPORT_RUNS_MAX {
             return Err(LineageError::TooLong);
         }
-        let misplaced = |what| misplaced(event, what);
+        let misplaced = |what| misplaced_error(event, what);
         let payload = event.payload.as_str();
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(misplaced("its payload is longer than any that docket writes"));
@@ -123,15 +125,15 @@ impl Lineage {
             return Err(misplaced("its stream was left and comes again"));
         }
         match event.stream {
-            StreamId::Task(task) => self.task_event(task, event, goes_on),
-            StreamId::Run(run) => self.run_event(run, event, goes_on),
+            StreamId::Task(task) => self.apply_task_event(task, event, goes_on),
+            StreamId::Run(run) => self.apply_run_event(run, event, goes_on),
             StreamId::Queue(_) | StreamId::System(_) => {
                 Err(misplaced("only tasks and runs can be carried from one installation to another"))
             }
         }
     }
 
-    fn follow(&mut self, event: &Envelope, goes_on: bool, begins_at: Head) -> Result<(), LineageError> {
+    fn verify_link(&mut self, event: &Envelope, goes_on: bool, begins_at: Head) -> Result<(), LineageError> {
         let head = match self.streams.last_mut().filter(|_| goes_on) {
             Some(stream) => &mut stream.head,
             None => {
@@ -139,36 +141,41 @@ impl Lineage {
                 &mut self.streams.last_mut().expect("it was just put there").head
             }
         };
-        *head = follow(*head, event)?;
+        *head = verify_and_advance(*head, event)?;
         Ok(())
     }
 
-    fn task_event(&mut self, task: TaskId, event: &Envelope, goes_on: bool) -> Result<(), LineageError> {
-        self.follow(event, goes_on, Head::EMPTY)?;
+    fn apply_task_event(
+        &mut self,
+        task: TaskId,
+        event: &Envelope,
+        goes_on: bool,
+    ) -> Result<(), LineageError> {
+        self.verify_link(event, goes_on, Head::EMPTY)?;
         let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
-            .map_err(|source| undecoded(event, source))?;
+            .map_err(|source| decode_error(event, source))?;
         let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
         let record = match (self.tasks.get_mut(&task), typed) {
             (None, TaskEvent::TaskSubmitted(first)) => {
                 let source = first.spec.check();
                 source.map_err(|source| LineageError::Spec { stream: event.stream.clone(), source })?;
-                self.tasks.entry(task).or_insert(TaskRecord::submitted(task, meta, first))
+                self.tasks.entry(task).or_insert(TaskRecord::from_submitted(task, meta, first))
             }
-            (None, _) => return Err(misplaced(event, "a task does not begin like this")),
+            (None, _) => return Err(misplaced_error(event, "a task does not begin like this")),
             (Some(record), typed) => {
-                record.apply(meta, typed).map_err(|source| unfolded(event, source))?;
+                record.apply(meta, typed).map_err(|source| fold_error(event, source))?;
                 record
             }
         };
         if let Some(run) = record.last_run {
-            self.told.entry(run).or_insert(RunOf { task, attempt: record.runs });
+            self.declared_runs.entry(run).or_insert(TaskRunRef { task, attempt: record.runs });
         }
         Ok(())
     }
 
-    fn run_event(&mut self, run: RunId, event: &Envelope, goes_on: bool) -> Result<(), LineageError> {
+    fn apply_run_event(&mut self, run: RunId, event: &Envelope, goes_on: bool) -> Result<(), LineageError> {
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
-            .map_err(|source| undecoded(event, source))?;
+            .map_err(|source| decode_error(event, source))?;
         let mut begins_at = Head::EMPTY;
         if !goes_on {
             let (named, task) = match &typed {
@@ -179,20 +186,20 @@ impl Lineage {
                             && last.head == Head { seq: forked.seq, hash: forked.hash }
                     });
                     if stands_on.is_none() {
-                        return Err(misplaced(event, "what it stands on is not what stands before it"));
+                        return Err(misplaced_error(event, "what it stands on is not what stands before it"));
                     }
                     begins_at.hash = forked.hash;
                     (forked.run, forked.task)
                 }
-                _ => return Err(misplaced(event, "a run does not begin like this")),
+                _ => return Err(misplaced_error(event, "a run does not begin like this")),
             };
             if named != run {
-                return Err(misplaced(event, "it names another run than the one it begins"));
+                return Err(misplaced_error(event, "it names another run than the one it begins"));
             }
             self.runs.push((run, task));
         }
-        self.follow(event, goes_on, begins_at)?;
-        self.state.apply_envelope(event).map_err(|source| unfolded(event, source))
+        self.verify_link(event, goes_on, begins_at)?;
+        self.state.apply_envelope(event).map_err(|source| fold_error(event, source))
     }
 
     /// The streams taken so far, in order, and where each ends.
@@ -210,36 +217,36 @@ impl Lineage {
     /// # Errors
     /// [`LineageError::Lacking`]: there is no run, the last one is not `run`, or a task is not there or
     /// does not know its run.
-    pub fn runs(&self, run: RunId) -> Result<Vec<(RunId, RunOf)>, LineageError> {
+    pub fn resolve_runs(&self, run: RunId) -> Result<Vec<(RunId, TaskRunRef)>, LineageError> {
         if self.runs.last().is_none_or(|(last, _)| *last != run) {
-            return Err(LineageError::Lacking { what: "the stream", run });
+            return Err(LineageError::Missing { what: "the stream", run });
         }
         let place = |(run, task): &(RunId, TaskId)| {
-            let told = self.told.get(run).filter(|told| told.task == *task).copied();
-            told.map(|told| (*run, told)).ok_or(LineageError::Lacking { what: "the task", run: *run })
+            let told = self.declared_runs.get(run).filter(|told| told.task == *task).copied();
+            told.map(|told| (*run, told)).ok_or(LineageError::Missing { what: "the task", run: *run })
         };
         self.runs.iter().map(place).collect()
     }
 
     /// What the run folds to.
-    pub const fn state(&self) -> &RunState {
+    pub const fn run_state(&self) -> &RunState {
         &self.state
     }
 
     /// How many events were taken.
-    pub const fn events(&self) -> u64 {
+    pub const fn event_count(&self) -> u64 {
         self.events
     }
 }
 
-fn misplaced(event: &Envelope, what: &'static str) -> LineageError {
+fn misplaced_error(event: &Envelope, what: &'static str) -> LineageError {
     LineageError::Misplaced { stream: event.stream.clone(), seq: event.seq, what }
 }
 
-fn undecoded(event: &Envelope, source: DecodeError) -> LineageError {
+fn decode_error(event: &Envelope, source: DecodeError) -> LineageError {
     LineageError::Decode { stream: event.stream.clone(), seq: event.seq, source }
 }
 
-fn unfolded(event: &Envelope, source: CorruptLog) -> LineageError {
+fn fold_error(event: &Envelope, source: CorruptLog) -> LineageError {
     LineageError::Fold { stream: event.stream.clone(), source }
 }

@@ -17,16 +17,16 @@
 //! [`LINE_BYTES_MAX`] before it holds it in memory; beyond that a reader keeps hashes and folds, no contents.
 //! Whatever is wrong is named with its line, and nothing of a file is to be used before [`Reader::finish`].
 
-mod family;
-mod line;
+mod archive_reader;
+mod in_memory;
 mod lineage;
 mod reader;
+mod records;
 #[cfg(test)]
 mod tests;
-mod whole;
 
-pub use family::*;
-pub use line::*;
+pub use archive_reader::*;
+pub use in_memory::*;
 pub use lineage::*;
 pub use reader::*;
-pub use whole::*;
+pub use records::*;

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::{
-    line::{BlobLine, End, Header, LINE_BYTES_MAX, PLAIN_START, Record, VERSION},
-    lineage::{Lineage, LineageError},
+    lineage::{LineageError, LineageValidator},
+    records::{
+        BlobLine, EXPORT_LINE_BYTES_MAX, EXPORT_PREFIX, ExportHeader, ExportRecord, ExportTrailer, VERSION,
+    },
 };
 use crate::{
+    api::BODY_BYTES_MAX,
+    blob_refs::BlobRefs,
     content::BlobRef,
     event::Envelope,
     ids::{BlobHash, Seq, StreamId},
-    names::Needs,
     snapshot::{Manifest, ManifestError},
-    wire::BODY_BYTES_MAX,
 };
 
 /// A file that is no whole, undamaged export, and the line where it shows.
@@ -22,12 +24,12 @@ pub struct ExportError {
     /// The line, from 1.
     pub line: u64,
     /// What is wrong with it.
-    pub fault: ExportFault,
+    pub fault: ExportErrorKind,
 }
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
-pub enum ExportFault {
+pub enum ExportErrorKind {
     /// It is something else.
     #[error("this is no run that docket exported: such a file begins with `{{\"docket_export\":`")]
     NotAnExport,
@@ -43,20 +45,20 @@ pub enum ExportFault {
     #[error("it cannot be read as a record ({0}); the file is damaged or was edited")]
     Record(String),
     /// The line is too long to be one.
-    #[error("it is longer than {LINE_BYTES_MAX} bytes, which no line of an export is")]
+    #[error("it is longer than {EXPORT_LINE_BYTES_MAX} bytes, which no line of an export is")]
     TooLong,
     /// A record where another belongs.
     #[error("{0}")]
-    Order(&'static str),
+    OutOfOrder(&'static str),
     /// The events are no run with its lineage.
-    #[error("{}", chain(.0))]
+    #[error("{}", format_error_chain(.0))]
     Lineage(LineageError),
     /// A blob's bytes are others.
     #[error("the bytes of blob {0} do not have its hash and size")]
     BlobDamaged(BlobHash),
     /// A blob that nothing needs.
     #[error("blob {0} is named by no event of the file, or stands in it twice")]
-    BlobUnwanted(BlobHash),
+    BlobUnreferenced(BlobHash),
     /// A base's manifest that does not decode.
     #[error("blob {blob} should be a base's manifest: {source}")]
     Manifest {
@@ -67,7 +69,7 @@ pub enum ExportFault {
     },
     /// A blob is missing.
     #[error("the file lacks blob {blob}, which event {seq} of {stream} names; export the run again")]
-    BlobLacking {
+    BlobMissing {
         /// The blob.
         blob: BlobHash,
         /// Who names it.
@@ -80,10 +82,10 @@ pub enum ExportFault {
     Digest,
     /// The file ends early.
     #[error("the file ends here, before its last record: it was cut short")]
-    Cut,
+    Truncated,
 }
 
-fn chain(error: &LineageError) -> String {
+fn format_error_chain(error: &LineageError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -96,9 +98,9 @@ fn chain(error: &LineageError) -> String {
 
 /// What a line brought.
 #[derive(Debug)]
-pub enum Item {
+pub enum ExportItem {
     /// The file's first line.
-    Header(Header),
+    Header(ExportHeader),
     /// An event; it follows those before it.
     Event(Box<Envelope>),
     /// A blob; an event before it names it, and its bytes are checked.
@@ -109,54 +111,54 @@ pub enum Item {
 
 /// A file that was read to its end and holds.
 #[derive(Debug)]
-pub struct Read {
+pub struct VerifiedExport {
     /// Its first line.
-    pub header: Header,
+    pub header: ExportHeader,
     /// Its streams, checked.
-    pub lineage: Lineage,
+    pub lineage: LineageValidator,
     /// Its blobs.
     pub blobs: BTreeSet<BlobHash>,
 }
 
 /// See [`super`]. Keeps hashes and folds, no contents but those of manifests' names.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct ExportReader {
     lines: u64,
     digest: blake3::Hasher,
-    header: Option<Header>,
-    lineage: Lineage,
-    needs: Needs,
+    header: Option<ExportHeader>,
+    lineage: LineageValidator,
+    blob_refs: BlobRefs,
     blobs: BTreeSet<BlobHash>,
     ended: bool,
 }
 
 /// The record of a line: bounded before it is read, and counted into the file's digest. `begins` is what the first
 /// line must begin with.
-pub(super) fn record_of(
+pub(super) fn parse_record(
     line: &[u8],
     begins: Option<&[u8]>,
     ended: bool,
     digest: &mut blake3::Hasher,
-) -> Result<Record, ExportFault> {
+) -> Result<ExportRecord, ExportErrorKind> {
     if ended {
-        return Err(ExportFault::Order("something stands after the last record"));
+        return Err(ExportErrorKind::OutOfOrder("something stands after the last record"));
     }
-    if line.len() > LINE_BYTES_MAX {
-        return Err(ExportFault::TooLong);
+    if line.len() > EXPORT_LINE_BYTES_MAX {
+        return Err(ExportErrorKind::TooLong);
     }
     if begins.is_some_and(|begins| !line.starts_with(begins)) {
-        return Err(ExportFault::NotAnExport);
+        return Err(ExportErrorKind::NotAnExport);
     }
-    let record: Record =
-        serde_json::from_slice(line).map_err(|error| ExportFault::Record(error.to_string()))?;
-    if !matches!(record, Record::End(_)) {
+    let record: ExportRecord =
+        serde_json::from_slice(line).map_err(|error| ExportErrorKind::Record(error.to_string()))?;
+    if !matches!(record, ExportRecord::End(_)) {
         digest.update(line);
         digest.update(b"\n");
     }
     Ok(record)
 }
 
-impl Reader {
+impl ExportReader {
     /// A reader before the first line.
     pub fn new() -> Self {
         Self::default()
@@ -166,95 +168,98 @@ impl Reader {
     ///
     /// # Errors
     /// [`ExportError`]: nothing of the file may be used.
-    pub fn line(&mut self, line: &[u8]) -> Result<Item, ExportError> {
+    pub fn read_line(&mut self, line: &[u8]) -> Result<ExportItem, ExportError> {
         self.lines += 1;
         let number = self.lines;
-        self.take(line).map_err(|fault| ExportError { line: number, fault })
+        self.process_line(line).map_err(|fault| ExportError { line: number, fault })
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<Item, ExportFault> {
-        let begins = self.header.is_none().then_some(PLAIN_START);
-        let record = record_of(line, begins, self.ended, &mut self.digest)?;
+    fn process_line(&mut self, line: &[u8]) -> Result<ExportItem, ExportErrorKind> {
+        let begins = self.header.is_none().then_some(EXPORT_PREFIX);
+        let record = parse_record(line, begins, self.ended, &mut self.digest)?;
         match record {
-            Record::Header(header) => self.header(header),
-            Record::Archive(_) => Err(ExportFault::NotAnExport),
-            Record::Event(event) => self.event(event),
-            Record::Blob(blob) => self.blob(&blob),
-            Record::End(end) => self.end(&end),
+            ExportRecord::Header(header) => self.accept_header(header),
+            ExportRecord::Archive(_) => Err(ExportErrorKind::NotAnExport),
+            ExportRecord::Event(event) => self.accept_event(event),
+            ExportRecord::Blob(blob) => self.accept_blob(&blob),
+            ExportRecord::End(end) => self.accept_trailer(&end),
         }
     }
 
-    fn header(&mut self, header: Header) -> Result<Item, ExportFault> {
+    fn accept_header(&mut self, header: ExportHeader) -> Result<ExportItem, ExportErrorKind> {
         if self.header.is_some() {
-            return Err(ExportFault::Order("the file begins again in its middle"));
+            return Err(ExportErrorKind::OutOfOrder("the file begins again in its middle"));
         }
         if header.version == 0 || header.version > VERSION {
-            return Err(ExportFault::Version { found: header.version });
+            return Err(ExportErrorKind::Version { found: header.version });
         }
         self.header = Some(header.clone());
-        Ok(Item::Header(header))
+        Ok(ExportItem::Header(header))
     }
 
-    fn event(&mut self, event: Box<Envelope>) -> Result<Item, ExportFault> {
+    fn accept_event(&mut self, event: Box<Envelope>) -> Result<ExportItem, ExportErrorKind> {
         if !self.blobs.is_empty() {
-            return Err(ExportFault::Order("an event stands after a blob"));
+            return Err(ExportErrorKind::OutOfOrder("an event stands after a blob"));
         }
-        self.lineage.push(&event).map_err(ExportFault::Lineage)?;
-        self.needs.event(&event).map_err(|e| ExportFault::Record(e.to_string()))?;
-        Ok(Item::Event(event))
+        self.lineage.push(&event).map_err(ExportErrorKind::Lineage)?;
+        self.blob_refs.add_event(&event).map_err(|e| ExportErrorKind::Record(e.to_string()))?;
+        Ok(ExportItem::Event(event))
     }
 
-    fn blob(&mut self, line: &BlobLine) -> Result<Item, ExportFault> {
+    fn accept_blob(&mut self, line: &BlobLine) -> Result<ExportItem, ExportErrorKind> {
         let hash = line.blob.hash;
-        let need = self.needs.get(&hash).filter(|need| need.bytes == line.blob.bytes);
+        let need = self.blob_refs.get(&hash).filter(|need| need.bytes == line.blob.bytes);
         let Some(need) = need.filter(|_| !self.blobs.contains(&hash)) else {
-            return Err(ExportFault::BlobUnwanted(hash));
+            return Err(ExportErrorKind::BlobUnreferenced(hash));
         };
-        let bytes = line.content.inline_bytes().ok_or(ExportFault::BlobDamaged(hash))?;
-        if bytes.len() > BODY_BYTES_MAX || BlobRef::of(&bytes) != line.blob {
-            return Err(ExportFault::BlobDamaged(hash));
+        let bytes = line.content.inline_bytes().ok_or(ExportErrorKind::BlobDamaged(hash))?;
+        if bytes.len() > BODY_BYTES_MAX || BlobRef::for_bytes(&bytes) != line.blob {
+            return Err(ExportErrorKind::BlobDamaged(hash));
         }
         if need.manifest.is_some() {
-            let manifest =
-                Manifest::decode(&bytes).map_err(|source| ExportFault::Manifest { blob: hash, source })?;
-            self.needs.manifest(hash, &manifest);
+            let manifest = Manifest::decode(&bytes)
+                .map_err(|source| ExportErrorKind::Manifest { blob: hash, source })?;
+            self.blob_refs.add_manifest(hash, &manifest);
         }
         self.blobs.insert(hash);
-        Ok(Item::Blob(line.blob, bytes))
+        Ok(ExportItem::Blob(line.blob, bytes))
     }
 
-    fn end(&mut self, end: &End) -> Result<Item, ExportFault> {
+    fn accept_trailer(&mut self, end: &ExportTrailer) -> Result<ExportItem, ExportErrorKind> {
         let digest = BlobHash(*self.digest.finalize().as_bytes());
-        let counted = End { events: self.lineage.events(), blobs: self.blobs.len() as u64, digest };
+        let counted =
+            ExportTrailer { events: self.lineage.event_count(), blobs: self.blobs.len() as u64, digest };
         if *end != counted {
-            return Err(ExportFault::Digest);
+            return Err(ExportErrorKind::Digest);
         }
         self.ended = true;
-        Ok(Item::End)
+        Ok(ExportItem::End)
     }
 
     /// The file is read: is it whole?
     ///
     /// # Errors
     /// [`ExportError`]: it was cut, or lacks something.
-    pub fn finish(self) -> Result<Read, ExportError> {
+    pub fn finish(self) -> Result<VerifiedExport, ExportError> {
         let line = self.lines;
-        self.whole().map_err(|fault| ExportError { line, fault })
+        self.verify_complete().map_err(|fault| ExportError { line, fault })
     }
 
-    fn whole(self) -> Result<Read, ExportFault> {
-        let header = self.header.ok_or(ExportFault::NotAnExport)?;
+    fn verify_complete(self) -> Result<VerifiedExport, ExportErrorKind> {
+        let header = self.header.ok_or(ExportErrorKind::NotAnExport)?;
         if !self.ended {
-            return Err(ExportFault::Cut);
+            return Err(ExportErrorKind::Truncated);
         }
-        let runs = self.lineage.runs(header.run).map_err(ExportFault::Lineage)?;
+        let runs = self.lineage.resolve_runs(header.run).map_err(ExportErrorKind::Lineage)?;
         if runs.last().is_none_or(|(_, of)| of.task != header.task) {
-            return Err(ExportFault::Order("the first line names another task than the run does"));
+            return Err(ExportErrorKind::OutOfOrder("the first line names another task than the run does"));
         }
-        if let Some((blob, need)) = self.needs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash)) {
+        if let Some((blob, need)) =
+            self.blob_refs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash))
+        {
             let (blob, stream, seq) = (blob.hash, need.stream.clone(), need.seq);
-            return Err(ExportFault::BlobLacking { blob, stream, seq });
+            return Err(ExportErrorKind::BlobMissing { blob, stream, seq });
         }
-        Ok(Read { header, lineage: self.lineage, blobs: self.blobs })
+        Ok(VerifiedExport { header, lineage: self.lineage, blobs: self.blobs })
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    content::{BlobRef, Content, WorkPath},
+    content::{BlobRef, Content, WorkspacePath},
     event::{Envelope, Head, TypedEvent},
     ids::{
         BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp, TreeHash,
@@ -12,10 +12,10 @@ use crate::{
     },
     message::ModelRef,
     run::{
-        EngineRef, ForkWhy, Forked, ModelTerms, Models, Prompts, RunEnded, RunEvent, RunOutcome, RunSettings,
-        RunStarted, SandboxLayers, Told,
+        EngineRef, ForkReason, Forked, ModelTerms, RunEnded, RunEvent, RunModels, RunOutcome, RunPrompts,
+        RunSettings, RunStarted, SandboxLayers, Told,
     },
-    snapshot::{Base, Entry, EntryKind, GitBase, Manifest},
+    snapshot::{Entry, EntryKind, GitBase, Manifest, WorkspaceBase},
     task::{TaskCompleted, TaskEvent, TaskLeased, TaskResumed, TaskSpec, TaskSubmitted},
 };
 
@@ -55,7 +55,7 @@ impl Log {
             prev_hash: head.hash,
             hash: EventHash::ZERO,
         };
-        event.hash = event.computed_hash();
+        event.hash = event.compute_hash();
         self.events.push(event);
     }
 
@@ -63,7 +63,7 @@ impl Log {
         if !self.blobs.iter().any(|blob| blob == bytes) {
             self.blobs.push(bytes.to_vec());
         }
-        BlobRef::of(bytes)
+        BlobRef::for_bytes(bytes)
     }
 }
 
@@ -75,8 +75,8 @@ fn model() -> ModelRef {
 fn log() -> Log {
     let mut log = Log::default();
     let in_pack = Entry { kind: EntryKind::File, mode: 0o644, size: 3, hash: BlobHash::of(b"old") };
-    let manifest = Manifest { entries: [(WorkPath::new("a").expect("legal"), in_pack)].into() };
-    let base = Base {
+    let manifest = Manifest { entries: [(WorkspacePath::new("a").expect("legal"), in_pack)].into() };
+    let base = WorkspaceBase {
         manifest: log.blob(&manifest.encode()),
         tree: manifest.tree_hash(),
         git: Some(GitBase {
@@ -113,9 +113,9 @@ fn log() -> Log {
         run: FIRST,
         attempt: 1,
         engine: EngineRef { name: "react".into(), version: 1 },
-        models: Models::only(model(), ModelTerms::default()),
+        models: RunModels::single_model(model(), ModelTerms::default()),
         settings: RunSettings::default(),
-        prompts: Prompts { system: prompt, tools: prompt, task: prompt },
+        prompts: RunPrompts { system: prompt, tools: prompt, task: prompt },
         base,
         gates: vec![],
         tests: None,
@@ -135,7 +135,7 @@ fn log() -> Log {
     log.add(first.clone(), 0, &RunEvent::from(told));
     let taken = crate::run::SnapshotTaken {
         changes: vec![crate::snapshot::PathChange {
-            path: WorkPath::new("b").expect("legal"),
+            path: WorkspacePath::new("b").expect("legal"),
             entry: Some(in_pack),
         }],
         git_changes: vec![],
@@ -153,7 +153,7 @@ fn log() -> Log {
         seq: on.seq,
         hash: on.hash,
         turn: Turn(0),
-        why: ForkWhy::Resume,
+        why: ForkReason::Resume,
         engine: None,
         models: None,
         hint: None,
@@ -172,67 +172,67 @@ fn log() -> Log {
 }
 
 fn write(log: &Log) -> String {
-    let (mut writer, mut file) = Writer::begin(SECOND, TASK, "docket test");
-    log.events.iter().for_each(|event| file.push_str(&writer.event(event)));
-    log.blobs.iter().for_each(|bytes| file.push_str(&writer.blob(bytes)));
-    file.push_str(&writer.end());
+    let (mut writer, mut file) = ExportWriter::begin_export(SECOND, TASK, "docket test");
+    log.events.iter().for_each(|event| file.push_str(&writer.encode_event(event)));
+    log.blobs.iter().for_each(|bytes| file.push_str(&writer.encode_blob(bytes)));
+    file.push_str(&writer.finish());
     file
 }
 
 #[track_caller]
-fn refused(log: &Log, why: &str) {
-    let error = Export::read(write(log).as_bytes()).expect_err(why).to_string();
+fn read_error(log: &Log, why: &str) {
+    let error = InMemoryExport::parse(write(log).as_bytes()).expect_err(why).to_string();
     assert!(error.contains(why), "{error}");
 }
 
 #[test]
-fn what_is_written_reads_back_to_the_byte_and_positions_stay_behind() {
+fn export_round_trips_byte_for_byte_without_positions() {
     let log = log();
-    let export = Export::read(write(&log).as_bytes()).expect("whole");
+    let export = InMemoryExport::parse(write(&log).as_bytes()).expect("whole");
     assert_eq!(export.blobs.len(), log.blobs.len());
     let unplaced = |event: &Envelope| Envelope { position: Position(0), ..event.clone() };
     assert_eq!(export.events, log.events.iter().map(unplaced).collect::<Vec<_>>());
-    assert_eq!(Export::read(export.write().as_bytes()).expect("whole"), export);
-    assert_eq!(export.history().last().map(|event| event.kind.as_str()), Some("RunEnded"));
-    assert!(write(&log).as_bytes().starts_with(PLAIN_START));
+    assert_eq!(InMemoryExport::parse(export.to_text().as_bytes()).expect("whole"), export);
+    assert_eq!(export.run_events().last().map(|event| event.kind.as_str()), Some("RunEnded"));
+    assert!(write(&log).as_bytes().starts_with(EXPORT_PREFIX));
     assert!(write(&log).contains(r#""text":"you are an agent"#), "text is to be readable in a review");
 }
 
 #[test]
-fn a_file_cut_at_any_place_is_refused() {
+fn truncated_file_is_rejected() {
     let file = write(&log());
     for cut in (0..file.len()).step_by(7).chain([file.len() - 1]) {
-        let read = Export::read(&file.as_bytes()[..cut]);
+        let read = InMemoryExport::parse(&file.as_bytes()[..cut]);
         // The last line without its line break is whole.
         assert_eq!(read.is_ok(), cut == file.len() - 1, "cut at {cut}");
     }
 }
 
 #[test]
-fn everything_that_events_name_must_be_there_and_nothing_else() {
+fn missing_or_unreferenced_blobs_are_rejected() {
     let mut lacking = log();
     let gone = lacking.blobs.pop().expect("the words that were told");
-    refused(&lacking, &format!("lacks blob {}, which event 2 of run/", BlobHash::of(&gone)));
+    read_error(&lacking, &format!("lacks blob {}, which event 2 of run/", BlobHash::of(&gone)));
 
     let mut more = log();
     more.blobs.push(b"stowaway".to_vec());
-    refused(&more, "is named by no event");
+    read_error(&more, "is named by no event");
 
     let mut twice = log();
     let first = twice.blobs[0].clone();
     twice.blobs.push(first);
-    refused(&twice, "or stands in it twice");
+    read_error(&twice, "or stands in it twice");
 }
 
 #[test]
-fn events_that_are_no_lineage_are_named() {
+fn invalid_lineage_is_rejected_with_its_event() {
     let mut altered = log();
     altered.events[2].recorded_at = Timestamp(1);
-    refused(&altered, "line 4: task/00000000-0000-0000-0000-000000000001: event 3 was altered");
+    read_error(&altered, "line 4: task/00000000-0000-0000-0000-000000000001: event 3 was altered");
 
     let mut gap = log();
     gap.events.remove(6);
-    refused(&gap, "seq 3 stands where 2 belongs");
+    read_error(&gap, "seq 3 stands where 2 belongs");
 
     // The parent's part goes further than what the child stands on.
     let mut longer = log();
@@ -240,29 +240,29 @@ fn events_that_are_no_lineage_are_named() {
     let child = longer.events.split_off(8);
     longer.add(StreamId::Run(FIRST), 0, &RunEvent::from(pause));
     longer.events.extend(child);
-    refused(&longer, "what it stands on is not what stands before it");
+    read_error(&longer, "what it stands on is not what stands before it");
 
     let mut orphan = log();
     orphan.events.drain(5..8);
-    refused(&orphan, "what it stands on is not what stands before it");
+    read_error(&orphan, "what it stands on is not what stands before it");
 
     let mut untold = log();
     untold.events.truncate(8);
-    refused(&untold, "the stream of run");
+    read_error(&untold, "the stream of run");
 
     let mut taskless = log();
     taskless.events.drain(..5);
-    refused(&taskless, "the task of run");
+    read_error(&taskless, "the task of run");
 
     let mut foreign = log();
     let stream = StreamId::System(crate::ids::SystemTopic::Tokens);
     foreign.add(stream, 0, &RunEvent::from(crate::run::PauseRequested { by: "x".into() }));
-    refused(&foreign, "only tasks and runs");
+    read_error(&foreign, "only tasks and runs");
 }
 
 #[test]
-fn other_files_are_told_apart() {
-    let read = |text: &str| Export::read(text.as_bytes()).expect_err("refused").to_string();
+fn other_file_formats_are_recognized() {
+    let read = |text: &str| InMemoryExport::parse(text.as_bytes()).expect_err("refused").to_string();
     assert!(read("").contains("no run that docket exported"));
     assert!(read("# a backlog\n- a task\n").contains("no run that docket exported"));
     let newer = write(&log()).replacen("\"version\":1", "\"version\":2", 1);
@@ -275,18 +275,18 @@ fn other_files_are_told_apart() {
 proptest! {
     /// Any byte changed anywhere is noticed.
     #[test]
-    fn a_flipped_byte_never_passes(at in any::<prop::sample::Index>(), by in 1u8..) {
+    fn flipped_byte_is_always_detected(at in any::<prop::sample::Index>(), by in 1u8..) {
         let mut file = write(&log()).into_bytes();
         let at = at.index(file.len() - 1);
         file[at] ^= by;
-        prop_assert!(Export::read(&file).is_err(), "byte {} by {}", at, by);
+        prop_assert!(InMemoryExport::parse(&file).is_err(), "byte {} by {}", at, by);
     }
 
     /// Whatever comes, nothing panics.
     #[test]
-    fn noise_is_an_error(noise in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut file = PLAIN_START.to_vec();
+    fn random_bytes_are_rejected(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut file = EXPORT_PREFIX.to_vec();
         file.extend(noise);
-        prop_assert!(Export::read(&file).is_err());
+        prop_assert!(InMemoryExport::parse(&file).is_err());
     }
 }

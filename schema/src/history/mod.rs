@@ -4,20 +4,20 @@
 //! holds everything that the events of one turn say, and is read when a view shows it; [`FoldedRun`] adds the state
 //! of the run and where its turns end. All of it works from any prefix of a log and grows with it. Pure.
 
-mod call;
-mod detail;
-mod folded;
+mod calls;
+mod folded_run;
 mod run_history;
-mod skim;
-mod summary;
+mod skimmed_event;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod turn_detail;
+mod turn_summary;
 
-pub use call::{CallOutcome, FinalCheck, ModelCall, ModelReply, ToolCall};
-pub use detail::{MessageSource, Milestone, TurnDetail, TurnMessage, WorkspaceChange};
-pub use folded::{FoldedRun, NoSuchTurn};
-pub use run_history::{HistoryStatus, Opening, RunHistory};
-pub use skim::SkimmedEvent;
-pub use summary::{Cost, TurnOutcome, TurnSummary};
-pub use timeline::{TimelineRows, timeline};
+pub use calls::{CallOutcome, FinalCheck, ModelCall, ModelReply, ToolCall};
+pub use folded_run::{FoldedRun, NoSuchTurn};
+pub use run_history::{HistoryStatus, RunHistory, StartingTurn};
+pub use skimmed_event::SkimmedEvent;
+pub use timeline::{TimelineRows, build_timeline};
+pub use turn_detail::{MessageSource, TurnDetail, TurnMessage, TurnNote, WorkspaceChange};
+pub use turn_summary::{ModelCost, TurnOutcome, TurnSummary};

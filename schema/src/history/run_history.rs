@@ -1,9 +1,9 @@
 //! A run as it is read, event by event: its events, and a summary of each turn.
 
 use super::{
-    detail::TurnDetail,
-    skim::{Gist, SkimmedEvent},
-    summary::{Findings, TurnSummary},
+    skimmed_event::{SkimmedEvent, SkimmedPayload},
+    turn_detail::TurnDetail,
+    turn_summary::{TurnFindings, TurnSummary},
 };
 use crate::{
     event::{DecodeError, Envelope, TypedEvent as _},
@@ -39,9 +39,9 @@ impl HistoryStatus {
 
 /// Where to begin reading a run, and why there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opening {
+pub struct StartingTurn {
     /// Place of the turn in [`RunHistory::turns`].
-    pub place: usize,
+    pub turn_index: usize,
     /// Why there, in words.
     pub reason: String,
 }
@@ -78,30 +78,30 @@ impl Extend<SkimmedEvent> for RunHistory {
 impl RunHistory {
     /// Takes the next event. The first ones are those of the history that the run shares with its parents.
     pub fn push(&mut self, event: SkimmedEvent) {
-        let SkimmedEvent { envelope, gist } = event;
+        let SkimmedEvent { envelope, payload: gist } = event;
         let place = self.events.len();
-        if matches!(gist, Gist::Asked) && envelope.turn > self.newest().turn {
+        if matches!(gist, SkimmedPayload::ModelRequested) && envelope.turn > self.newest_turn_mut().turn {
             let role = self.role.clone();
-            let before = self.newest();
+            let before = self.newest_turn_mut();
             before.end = place.checked_sub(1);
-            let next = before.next(envelope.turn, place, role);
+            let next = before.next_turn(envelope.turn, place, role);
             self.turns.push(next);
         }
-        self.note(&gist);
-        self.newest().apply(&envelope, gist);
+        self.update_run_info(&gist);
+        self.newest_turn_mut().apply(&envelope, gist);
         self.events.push(envelope);
     }
 
     /// Takes note of what concerns the whole run.
-    fn note(&mut self, gist: &Gist) {
+    fn update_run_info(&mut self, gist: &SkimmedPayload) {
         match gist {
-            Gist::Blocked => self.status = HistoryStatus::Blocked,
-            Gist::Paused => self.status = HistoryStatus::Paused,
-            Gist::Continued => self.status = HistoryStatus::Open,
-            Gist::Ended(outcome) => self.status = HistoryStatus::Ended(outcome.clone()),
-            Gist::RoleBegan(role) => self.role = Some(role.clone()),
-            Gist::Started(pins) => self.pins = Some(pins.clone()),
-            Gist::Forked(forked) => {
+            SkimmedPayload::Blocked => self.status = HistoryStatus::Blocked,
+            SkimmedPayload::Paused => self.status = HistoryStatus::Paused,
+            SkimmedPayload::Continued => self.status = HistoryStatus::Open,
+            SkimmedPayload::RunEnded(outcome) => self.status = HistoryStatus::Ended(outcome.clone()),
+            SkimmedPayload::RoleBegan(role) => self.role = Some(role.clone()),
+            SkimmedPayload::RunStarted(pins) => self.pins = Some(pins.clone()),
+            SkimmedPayload::RunForked(forked) => {
                 self.status = HistoryStatus::Open;
                 if let Some(pins) = &mut self.pins {
                     pins.engine = forked.engine.clone().unwrap_or_else(|| pins.engine.clone());
@@ -112,7 +112,7 @@ impl RunHistory {
         }
     }
 
-    pub(super) fn newest(&mut self) -> &mut TurnSummary {
+    pub(super) fn newest_turn_mut(&mut self) -> &mut TurnSummary {
         self.turns.last_mut().expect("turn 0 is there from the beginning")
     }
 
@@ -127,13 +127,13 @@ impl RunHistory {
     }
 
     /// The events of a turn.
-    pub fn events_of(&self, turn: &TurnSummary) -> &[Envelope] {
+    pub fn turn_events(&self, turn: &TurnSummary) -> &[Envelope] {
         self.events.get(turn.events.clone()).unwrap_or_default()
     }
 
     /// Everything that the events of a turn say.
-    pub fn detail(&self, turn: &TurnSummary) -> TurnDetail {
-        TurnDetail::read(turn.turn, turn.events.start, self.events_of(turn))
+    pub fn turn_detail(&self, turn: &TurnSummary) -> TurnDetail {
+        TurnDetail::from_events(turn.turn, turn.events.start, self.turn_events(turn))
     }
 
     /// What the run had changed of its base after its first `count` events.
@@ -145,7 +145,7 @@ impl RunHistory {
         for event in self.events.iter().take(count).filter(|event| event.kind == "SnapshotTaken") {
             let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())?;
             if let RunEvent::SnapshotTaken(taken) = typed {
-                let changes = parts.take(event.epoch, taken).into_iter().flat_map(|part| part.changes);
+                let changes = parts.push_part(event.epoch, taken).into_iter().flat_map(|part| part.changes);
                 overlay.extend(changes.map(|change| (change.path, change.entry)));
             }
         }
@@ -163,32 +163,36 @@ impl RunHistory {
     }
 
     /// Where to begin reading it: of a run that failed, where it went wrong; of any other, its newest turn.
-    pub fn opening(&self) -> Opening {
+    pub fn starting_turn(&self) -> StartingTurn {
         let last = self.turns.len().saturating_sub(1);
         let number = |place: usize| self.turns.get(place).map_or(Turn(0), |turn| turn.turn);
         match &self.status {
             HistoryStatus::Ended(RunOutcome::Failed { why, .. }) => {
-                let (place, reason) = self.failure(*why);
+                let (place, reason) = self.failure_turn(*why);
                 let place = place.unwrap_or(last);
-                Opening { place, reason: format!("it went wrong at turn {}: {reason}", number(place)) }
+                StartingTurn {
+                    turn_index: place,
+                    reason: format!("it went wrong at turn {}: {reason}", number(place)),
+                }
             }
             HistoryStatus::Blocked => {
-                Opening { place: last, reason: format!("it is blocked at turn {}", number(last)) }
+                StartingTurn { turn_index: last, reason: format!("it is blocked at turn {}", number(last)) }
             }
             HistoryStatus::Open | HistoryStatus::Paused => {
                 let reason = format!("turn {} is the newest; the run has not ended", number(last));
-                Opening { place: last, reason }
+                StartingTurn { turn_index: last, reason }
             }
             HistoryStatus::Ended(RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded) => {
                 let reason = format!("{} after {} turns", self.status.label(), number(last));
-                Opening { place: last, reason }
+                StartingTurn { turn_index: last, reason }
             }
         }
     }
 
     /// The turn that shows why a run failed, if one does, and what to say of it.
-    fn failure(&self, why: FailureKind) -> (Option<usize>, &'static str) {
-        let newest = |is_it: fn(&Findings) -> bool| self.turns.iter().rposition(|turn| is_it(&turn.findings));
+    fn failure_turn(&self, why: FailureKind) -> (Option<usize>, &'static str) {
+        let newest =
+            |is_it: fn(&TurnFindings) -> bool| self.turns.iter().rposition(|turn| is_it(&turn.findings));
         match why {
             FailureKind::Gates => (newest(|seen| seen.check_failed), "the last with a failed final check"),
             FailureKind::Model | FailureKind::Configuration => {

@@ -2,20 +2,22 @@
 
 use super::*;
 use crate::{
+    api::TimelineTurn,
     event::Envelope,
     ids::{TreeHash, Turn},
     message::CallId,
     run::{
-        ModelFailed, Phase, PhaseChanged, RunEnded, RunEvent, RunOutcome, SnapshotTaken, ToolStatus,
+        ModelFailed, PhaseChanged, RunEnded, RunEvent, RunOutcome, RunPhase, SnapshotTaken, ToolStatus,
         WorkspaceEdited,
-        tests::{answered, asked, finished, log, started, told, wanted},
+        tests::{
+            model_answered, model_requested, run_started, to_log, tool_finished, tool_requested, user_message,
+        },
     },
     tool::{TestCounts, ToolFacts},
-    wire::TimelineTurn,
 };
 
 #[test]
-fn commands_that_end_badly_and_tests_that_fail_are_failures() {
+fn failing_commands_and_tests_count_as_failures() {
     let tests = |failed, errors| Some(TestCounts { passed: 4, failed, errors, skipped: 0 });
     for (status, exit, counts, timed_out, label) in [
         (ToolStatus::Ok, None, None, false, "ok"),
@@ -36,7 +38,7 @@ fn commands_that_end_badly_and_tests_that_fail_are_failures() {
     }
 }
 
-fn snapshot() -> RunEvent {
+fn snapshot_taken() -> RunEvent {
     SnapshotTaken {
         changes: vec![],
         git_changes: vec![],
@@ -47,39 +49,39 @@ fn snapshot() -> RunEvent {
     .into()
 }
 
-fn over() -> RunEvent {
+fn run_ended() -> RunEvent {
     RunEnded { result: RunOutcome::Succeeded, summary: None, tree: None, unverified: None, decision: None }
         .into()
 }
 
 /// Two turns with calls, one without, and the end.
-fn whole_run() -> Vec<Envelope> {
+fn full_run() -> Vec<Envelope> {
     let exit = |exit| ToolFacts { exit: Some(exit), ..ToolFacts::default() };
-    log(vec![
-        (0, started()),
-        (1, asked(1, 1)),
-        (1, answered(1, "I look.", 2)),
-        (1, PhaseChanged { phase: Phase::Editing }.into()),
-        (1, wanted(1, 0)),
-        (1, wanted(1, 1)),
-        (0, told("be quick")),
-        (1, finished(1, 0, exit(0))),
-        (1, finished(1, 1, exit(7))),
-        (1, snapshot()),
-        (2, asked(2, 1)),
-        (2, answered(2, "Again.", 1)),
-        (2, wanted(2, 0)),
-        (2, finished(2, 0, exit(0))),
-        (2, snapshot()),
-        (3, asked(3, 1)),
-        (3, answered(3, "Done.", 0)),
-        (3, over()),
+    to_log(vec![
+        (0, run_started()),
+        (1, model_requested(1, 1)),
+        (1, model_answered(1, "I look.", 2)),
+        (1, PhaseChanged { phase: RunPhase::Editing }.into()),
+        (1, tool_requested(1, 0)),
+        (1, tool_requested(1, 1)),
+        (0, user_message("be quick")),
+        (1, tool_finished(1, 0, exit(0))),
+        (1, tool_finished(1, 1, exit(7))),
+        (1, snapshot_taken()),
+        (2, model_requested(2, 1)),
+        (2, model_answered(2, "Again.", 1)),
+        (2, tool_requested(2, 0)),
+        (2, tool_finished(2, 0, exit(0))),
+        (2, snapshot_taken()),
+        (3, model_requested(3, 1)),
+        (3, model_answered(3, "Done.", 0)),
+        (3, run_ended()),
     ])
 }
 
 #[test]
-fn summaries_say_what_came_of_each_turn() {
-    let run = FoldedRun::read(whole_run()).unwrap();
+fn summaries_show_each_turns_outcome() {
+    let run = FoldedRun::from_events(full_run()).unwrap();
     let lines: Vec<String> = run
         .turns()
         .iter()
@@ -88,8 +90,8 @@ fn summaries_say_what_came_of_each_turn() {
     assert_eq!(lines, ["0 ok false", "1 exit 7 true", "2 ok true", "3 succeeded false"]);
     let totals = run.state().totals;
     let last = run.turns().last().unwrap();
-    assert_eq!(last.cost_so_far, Cost { usage: totals.usage, nusd: totals.cost_nusd });
-    let first = run.history().detail(&run.turns()[1]);
+    assert_eq!(last.cost_so_far, ModelCost { usage: totals.usage, nusd: totals.cost_nusd });
+    let first = run.history().turn_detail(&run.turns()[1]);
     assert_eq!(
         (first.turn, first.calls.len(), first.model_calls[0].outcome()),
         (Turn(1), 2, Some("answered"))
@@ -99,27 +101,27 @@ fn summaries_say_what_came_of_each_turn() {
 
 /// What follows a run by its new events alone must come to what reads it whole.
 #[test]
-fn a_run_that_grows_is_the_one_that_is_read_whole() {
-    let events = whole_run();
+fn incremental_history_equals_a_full_read() {
+    let events = full_run();
     let (mut grown, mut skimmed, mut rows) =
         (FoldedRun::default(), RunHistory::default(), TimelineRows::default());
     let mut known: Vec<Vec<TimelineTurn>> = vec![Vec::new()];
     for (place, event) in events.iter().enumerate() {
         grown.push(event.clone()).unwrap();
-        skimmed.push(SkimmedEvent::read(event.clone()).unwrap());
+        skimmed.push(SkimmedEvent::parse(event.clone()).unwrap());
         rows.update(&grown);
-        let whole = FoldedRun::read(events[..=place].to_vec()).unwrap();
+        let whole = FoldedRun::from_events(events[..=place].to_vec()).unwrap();
         assert_eq!(grown.turns(), whole.turns());
         let lean = |turn: &TurnSummary| TurnSummary { end: None, ..turn.clone() };
         let (left, right) = (skimmed.turns().iter().map(lean), whole.turns().iter().map(lean));
         assert!(left.eq(right), "after {place}");
         let mut fresh = TimelineRows::default();
         fresh.update(&whole);
-        let fresh = fresh.since(&whole, 0).to_vec();
-        assert_eq!(rows.since(&grown, 0), fresh);
+        let fresh = fresh.rows_since(&whole, 0).to_vec();
+        assert_eq!(rows.rows_since(&grown, 0), fresh);
         // The lines known as of any earlier event are complete with those that changed since.
         for (count, lines) in known.iter().enumerate() {
-            let news = rows.since(&grown, count.saturating_sub(1));
+            let news = rows.rows_since(&grown, count.saturating_sub(1));
             let mut lines = lines.clone();
             lines.retain(|line| line.turn < news[0].turn);
             lines.extend_from_slice(news);
@@ -132,48 +134,55 @@ fn a_run_that_grows_is_the_one_that_is_read_whole() {
 }
 
 #[test]
-fn changes_are_told_apart_by_whose_hands_made_them() {
+fn changes_are_attributed_to_run_or_person() {
     let edited = |by: &str| RunEvent::from(WorkspaceEdited { by: by.into() });
-    let told = || told("go on");
+    let told = || user_message("go on");
     let changes = |events: Vec<RunEvent>| -> Vec<(Option<String>, usize)> {
-        let events = log(events.into_iter().map(|event| (1, event)).collect());
-        let detail = TurnDetail::read(Turn(1), 0, &events);
-        detail.changes.into_iter().map(|change| (change.by, change.end)).collect()
+        let events = to_log(events.into_iter().map(|event| (1, event)).collect());
+        let detail = TurnDetail::from_events(Turn(1), 0, &events);
+        detail.changes.into_iter().map(|change| (change.by, change.end_index)).collect()
     };
-    assert_eq!(changes(vec![told(), snapshot(), told(), snapshot(), told()]), [(None, 4)]);
+    assert_eq!(changes(vec![told(), snapshot_taken(), told(), snapshot_taken(), told()]), [(None, 4)]);
     assert_eq!(
-        changes(vec![snapshot(), edited("me"), snapshot(), snapshot(), told(), snapshot()]),
+        changes(vec![
+            snapshot_taken(),
+            edited("me"),
+            snapshot_taken(),
+            snapshot_taken(),
+            told(),
+            snapshot_taken()
+        ]),
         [(None, 1), (Some("me".into()), 4), (None, 6)]
     );
     assert_eq!(
-        changes(vec![edited("me"), snapshot(), edited("you"), snapshot()]),
+        changes(vec![edited("me"), snapshot_taken(), edited("you"), snapshot_taken()]),
         [(Some("me".into()), 2), (Some("you".into()), 4)]
     );
     assert_eq!(changes(vec![told(), edited("me")]), []);
 }
 
-fn ends_at(events: Vec<(u32, RunEvent)>, turn: Option<u32>, wanted: Result<(u64, u32), &str>) {
-    let history = FoldedRun::read(log(events)).unwrap();
-    let found = history.end_of(turn.map(Turn));
+fn assert_turn_end(events: Vec<(u32, RunEvent)>, turn: Option<u32>, wanted: Result<(u64, u32), &str>) {
+    let history = FoldedRun::from_events(to_log(events)).unwrap();
+    let found = history.turn_end(turn.map(Turn));
     let found = found.map(|(event, turn)| (event.seq.0, turn.0)).map_err(|error| error.to_string());
     assert_eq!(found, wanted.map_err(str::to_owned));
 }
 
 #[test]
-fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
+fn turns_end_before_the_next_request_or_at_rest() {
     let two = || {
         vec![
-            (0, started()),
-            (1, asked(1, 1)),
-            (1, answered(1, "a", 0)),
-            (2, asked(2, 1)),
-            (2, answered(2, "b", 0)),
+            (0, run_started()),
+            (1, model_requested(1, 1)),
+            (1, model_answered(1, "a", 0)),
+            (2, model_requested(2, 1)),
+            (2, model_answered(2, "b", 0)),
         ]
     };
     let middle = || two()[..4].to_vec();
     let failure = || {
         ModelFailed {
-            call: CallId::model(Turn(2), 1),
+            call: CallId::for_model(Turn(2), 1),
             error: "overloaded".into(),
             message: "m".into(),
             retry_in_ms: Some(1),
@@ -191,34 +200,38 @@ fn turns_end_before_the_next_one_asks_or_where_the_run_stood_still() {
         decision: None,
     };
     let over = || [two(), vec![(2, ended.clone().into())]].concat();
-    ends_at(vec![(0, started())], None, Ok((1, 0)));
-    ends_at(two(), Some(0), Ok((1, 0)));
-    ends_at(two(), Some(1), Ok((3, 1)));
-    ends_at(two(), None, Ok((5, 2)));
-    ends_at(over(), None, Ok((5, 2)));
-    ends_at(over(), Some(2), Ok((5, 2)));
-    ends_at(over(), Some(3), Err("turn 3 has not ended: the last one that has is 2"));
+    assert_turn_end(vec![(0, run_started())], None, Ok((1, 0)));
+    assert_turn_end(two(), Some(0), Ok((1, 0)));
+    assert_turn_end(two(), Some(1), Ok((3, 1)));
+    assert_turn_end(two(), None, Ok((5, 2)));
+    assert_turn_end(over(), None, Ok((5, 2)));
+    assert_turn_end(over(), Some(2), Ok((5, 2)));
+    assert_turn_end(over(), Some(3), Err("turn 3 has not ended: the last one that has is 2"));
     // In the middle of a turn, and after a failed attempt at one, the one before it counts.
-    ends_at(middle(), None, Ok((3, 1)));
-    ends_at([middle(), vec![(2, failure())]].concat(), None, Ok((3, 1)));
-    ends_at(vec![], None, Err("the run has not ended a turn yet; wait for its first, or retry its task"));
-    assert!(FoldedRun::read(log(vec![(1, asked(1, 1))])).is_err());
+    assert_turn_end(middle(), None, Ok((3, 1)));
+    assert_turn_end([middle(), vec![(2, failure())]].concat(), None, Ok((3, 1)));
+    assert_turn_end(
+        vec![],
+        None,
+        Err("the run has not ended a turn yet; wait for its first, or retry its task"),
+    );
+    assert!(FoldedRun::from_events(to_log(vec![(1, model_requested(1, 1))])).is_err());
 }
 
 #[test]
-fn a_history_knows_its_turns_and_what_stood_after_each() {
+fn history_returns_the_state_after_each_turn() {
     let events = vec![
-        (0, started()),
-        (1, asked(1, 1)),
-        (1, answered(1, "a", 0)),
-        (0, told("words")),
-        (2, asked(2, 1)),
+        (0, run_started()),
+        (1, model_requested(1, 1)),
+        (1, model_answered(1, "a", 0)),
+        (0, user_message("words")),
+        (2, model_requested(2, 1)),
     ];
-    let history = FoldedRun::read(log(events)).unwrap();
+    let history = FoldedRun::from_events(to_log(events)).unwrap();
     let spans: Vec<_> =
         history.turns().iter().map(|span| (span.turn.0, span.events.clone(), span.end)).collect();
     assert_eq!(spans, [(0, 0..1, Some(0)), (1, 1..4, Some(3)), (2, 4..5, None)]);
     let after = |turn| history.state_after(Turn(turn)).map(|state| (state.seq.0, state.turn.0));
     assert_eq!([after(0), after(1), after(2)], [Ok((1, 0)), Ok((4, 1)), Ok((5, 2))]);
-    assert_eq!(after(3), Err(NoSuchTurn::NotThere { asked: Turn(3), last: Turn(2) }));
+    assert_eq!(after(3), Err(NoSuchTurn::NotFound { asked: Turn(3), last: Turn(2) }));
 }

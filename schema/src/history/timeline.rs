@@ -1,14 +1,14 @@
 //! The timeline of a run as the API gives it: a line a turn.
 
 use super::{
-    folded::FoldedRun,
+    folded_run::FoldedRun,
     run_history::{HistoryStatus, RunHistory},
-    summary::TurnSummary,
+    turn_summary::TurnSummary,
 };
 use crate::{
+    api::{RunTimeline, TimelineTurn, ToolCount},
     ids::{RunId, Seq, TaskId},
     run::RunOutcome,
-    wire::{Timeline, TimelineTurn, ToolCount},
 };
 
 /// The lines of a timeline, brought up to date as the run grows: each is made of the texts of its whole turn, and only
@@ -21,11 +21,11 @@ impl TimelineRows {
     pub fn update(&mut self, run: &FoldedRun) {
         self.0.pop();
         let turns = run.turns().iter().filter(|turn| !turn.events.is_empty()).skip(self.0.len());
-        self.0.extend(turns.map(|turn| row(run.history(), turn)));
+        self.0.extend(turns.map(|turn| build_row(run.history(), turn)));
     }
 
     /// The lines from the one that holds the event at `place` on.
-    pub fn since(&self, run: &FoldedRun, place: usize) -> &[TimelineTurn] {
+    pub fn rows_since(&self, run: &FoldedRun, place: usize) -> &[TimelineTurn] {
         let first = run.turns().partition_point(|turn| turn.events.end <= place);
         let newest = self.0.len().saturating_sub(1);
         self.0.get(first.min(newest)..).unwrap_or_default()
@@ -33,17 +33,17 @@ impl TimelineRows {
 }
 
 /// The timeline of a run, of whose own stream `head` is the last event, with these of its turns.
-pub fn timeline(
+pub fn build_timeline(
     run: RunId,
     task: TaskId,
     head: Seq,
     folded: &FoldedRun,
     turns: Vec<TimelineTurn>,
-) -> Timeline {
+) -> RunTimeline {
     let history = folded.history();
-    let opening = history.opening();
+    let opening = history.starting_turn();
     let pins = folded.state().pins.as_deref();
-    Timeline {
+    RunTimeline {
         run,
         task,
         head,
@@ -51,18 +51,18 @@ pub fn timeline(
         models: pins.map(|pins| pins.models.to_string()),
         commit: pins.and_then(|pins| pins.base.git.as_ref()).map(|git| git.commit.clone()),
         standing: history.status().label().to_owned(),
-        why: why(folded),
-        opens_at: history.turns().get(opening.place).map_or(0, |turn| turn.turn.0),
+        why: status_reason(folded),
+        opens_at: history.turns().get(opening.turn_index).map_or(0, |turn| turn.turn.0),
         opens_why: opening.reason,
         turns,
     }
 }
 
-fn why(run: &FoldedRun) -> String {
+fn status_reason(run: &FoldedRun) -> String {
     match run.history().status() {
         HistoryStatus::Ended(RunOutcome::Failed { message, .. }) => message.clone(),
         HistoryStatus::Blocked => {
-            let asked = run.state().asked.as_ref();
+            let asked = run.state().blocker.as_ref();
             asked.map_or_else(String::new, |asked| asked.question.text_or_size())
         }
         HistoryStatus::Open
@@ -73,9 +73,9 @@ fn why(run: &FoldedRun) -> String {
     }
 }
 
-fn row(history: &RunHistory, turn: &TurnSummary) -> TimelineTurn {
-    let detail = history.detail(turn);
-    let last = history.events_of(turn).last();
+fn build_row(history: &RunHistory, turn: &TurnSummary) -> TimelineTurn {
+    let detail = history.turn_detail(turn);
+    let last = history.turn_events(turn).last();
     let usage = turn.cost.usage;
     TimelineTurn {
         turn: turn.turn.0,
@@ -90,7 +90,7 @@ fn row(history: &RunHistory, turn: &TurnSummary) -> TimelineTurn {
         failed: turn.outcome.is_failure(),
         ended: turn.end.is_some(),
         changed_files: turn.has_snapshot,
-        input_tokens: usage.asked_tokens(),
+        input_tokens: usage.request_tokens(),
         output_tokens: usage.output_tokens,
         cost_nusd: turn.cost.nusd,
         cost_so_far_nusd: turn.cost_so_far.nusd,

@@ -5,8 +5,10 @@
 
 mod bounds;
 mod network;
-mod rules;
+mod policy_rules;
 
 pub use bounds::{PARTS_MAX, PolicyError, TEXT_CHARS_MAX};
-pub use network::{AllowList, HostName, HostPattern, NETWORK_BYTES_MAX, Network, Place, Way};
-pub use rules::{Policy, RULES_MAX, Rule, Ruling};
+pub use network::{
+    AllowList, ConnectionKind, HostName, HostPattern, HostPort, NETWORK_BYTES_MAX, NetworkPolicy,
+};
+pub use policy_rules::{Policy, PolicyRule, RULES_MAX, RuleVerdict};

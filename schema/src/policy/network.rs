@@ -17,7 +17,7 @@ pub const NETWORK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// What of the network commands may reach. Without it: nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Network {
+pub struct NetworkPolicy {
     /// Hosts: `crates.io`, `*.crates.io:443`, `127.0.0.1:8080`. Without a port: 443 by TLS and 80 by HTTP.
     pub hosts: Vec<String>,
     /// Patterns of the commands that get it, as rules have them; empty = every command. Of a shell line each
@@ -29,7 +29,7 @@ pub struct Network {
     pub bytes_max: Option<u64>,
 }
 
-impl Network {
+impl NetworkPolicy {
     pub(super) fn check(&self) -> Result<(), PolicyError> {
         check_texts("network.hosts", &self.hosts)?;
         check_texts("network.commands", &self.commands)?;
@@ -44,7 +44,7 @@ impl Network {
         Ok(())
     }
 
-    fn patterns(&self) -> Vec<HostPattern> {
+    fn host_patterns(&self) -> Vec<HostPattern> {
         // Checked where the policy was read; what does not parse allows nothing.
         self.hosts.iter().filter_map(|host| host.parse().ok()).collect()
     }
@@ -92,16 +92,16 @@ impl fmt::Display for HostName {
 
 /// How a place is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ConnectionKind {
     /// Through a tunnel, by TLS.
     Tunnel,
     /// By plain HTTP.
     Plain,
 }
 
-impl Way {
+impl ConnectionKind {
     /// The port of an entry that names none.
-    const fn port(self) -> u16 {
+    const fn default_port(self) -> u16 {
         match self {
             Self::Tunnel => 443,
             Self::Plain => 80,
@@ -111,14 +111,14 @@ impl Way {
 
 /// A host and its port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct HostPort {
     /// The host.
     pub host: HostName,
     /// Its port.
     pub port: u16,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
@@ -145,7 +145,7 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-impl Place {
+impl HostPort {
     /// Reads `HOST:PORT`, as a request has it. `None` where it is none.
     pub fn parse(text: &str, port: Option<u16>) -> Option<Self> {
         let (host, named) = split_port(text)?;
@@ -158,41 +158,41 @@ impl Place {
 pub struct HostPattern {
     host: HostName,
     /// Names below it are meant, it itself is not.
-    below: bool,
+    subdomains_only: bool,
     port: Option<u16>,
 }
 
 /// What an entry of `hosts` must be.
-const MUST: &str = "must be a host, `*.` and a name of two parts or more, or an address, with a port where it is meant, \
+const HOST_PATTERN_RULE: &str = "must be a host, `*.` and a name of two parts or more, or an address, with a port where it is meant, \
                     as crates.io, *.crates.io:443, 127.0.0.1:8080 or [::1]:80";
 
 impl FromStr for HostPattern {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (host, port) = split_port(text).ok_or(MUST)?;
+        let (host, port) = split_port(text).ok_or(HOST_PATTERN_RULE)?;
         let (below, host) = match host.strip_prefix("*.") {
             Some(host) => (true, host),
             None => (false, host),
         };
-        match HostName::parse(host).ok_or(MUST)? {
-            HostName::Address(_) if below => Err(MUST),
-            HostName::Name(name) if below && !name.contains('.') => Err(MUST),
-            host => Ok(Self { host, below, port }),
+        match HostName::parse(host).ok_or(HOST_PATTERN_RULE)? {
+            HostName::Address(_) if below => Err(HOST_PATTERN_RULE),
+            HostName::Name(name) if below && !name.contains('.') => Err(HOST_PATTERN_RULE),
+            host => Ok(Self { host, subdomains_only: below, port }),
         }
     }
 }
 
 impl HostPattern {
-    fn lists(&self, place: &Place, way: Way) -> bool {
-        if place.port != self.port.unwrap_or_else(|| way.port()) {
+    fn matches(&self, place: &HostPort, way: ConnectionKind) -> bool {
+        if place.port != self.port.unwrap_or_else(|| way.default_port()) {
             return false;
         }
         match (&self.host, &place.host) {
-            (HostName::Name(suffix), HostName::Name(name)) if self.below => {
+            (HostName::Name(suffix), HostName::Name(name)) if self.subdomains_only => {
                 name.strip_suffix(suffix.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             }
-            (own, host) => !self.below && own == host,
+            (own, host) => !self.subdomains_only && own == host,
         }
     }
 }
@@ -200,38 +200,38 @@ impl HostPattern {
 /// What one call may reach: of several policies only what each of them lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowList {
-    lists: Vec<Vec<HostPattern>>,
-    told: String,
+    pattern_lists: Vec<Vec<HostPattern>>,
+    listed_hosts: String,
     /// Bytes that the call may send and receive.
     pub bytes_max: u64,
 }
 
 /// Hosts that a refusal names.
-const TOLD_MAX: usize = 10;
+const LISTED_HOSTS_MAX: usize = 10;
 
 impl AllowList {
     /// The list of these policies; `None` without any.
-    pub fn of<'a>(networks: impl IntoIterator<Item = &'a Network>) -> Option<Self> {
-        let networks: Vec<&Network> = networks.into_iter().collect();
+    pub fn from_policies<'a>(networks: impl IntoIterator<Item = &'a NetworkPolicy>) -> Option<Self> {
+        let networks: Vec<&NetworkPolicy> = networks.into_iter().collect();
         let bytes_max = networks.iter().map(|one| one.bytes_max.unwrap_or(NETWORK_BYTES_MAX)).min()?;
-        let lists = networks.iter().map(|one| one.patterns()).collect();
+        let lists = networks.iter().map(|one| one.host_patterns()).collect();
         // The shortest tells most: nothing beyond it is allowed.
         let narrowest = networks.iter().min_by_key(|one| one.hosts.len())?;
-        let mut told: Vec<&str> = narrowest.hosts.iter().take(TOLD_MAX).map(String::as_str).collect();
-        if narrowest.hosts.len() > TOLD_MAX {
+        let mut told: Vec<&str> = narrowest.hosts.iter().take(LISTED_HOSTS_MAX).map(String::as_str).collect();
+        if narrowest.hosts.len() > LISTED_HOSTS_MAX {
             told.push("…");
         }
-        Some(Self { lists, told: told.join(", "), bytes_max })
+        Some(Self { pattern_lists: lists, listed_hosts: told.join(", "), bytes_max })
     }
 
     /// Whether a place may be reached this way.
-    pub fn allows(&self, place: &Place, way: Way) -> bool {
-        self.lists.iter().all(|list| list.iter().any(|pattern| pattern.lists(place, way)))
+    pub fn allows(&self, place: &HostPort, way: ConnectionKind) -> bool {
+        self.pattern_lists.iter().all(|list| list.iter().any(|pattern| pattern.matches(place, way)))
     }
 
     /// The first hosts of the narrowest list, for people and models.
-    pub fn told(&self) -> &str {
-        &self.told
+    pub fn listed_hosts(&self) -> &str {
+        &self.listed_hosts
     }
 
     /// What programs reach without the proxy: servers of their own. An address of loopback that is listed is not
@@ -239,7 +239,7 @@ impl AllowList {
     pub fn no_proxy(&self) -> String {
         let listed = |address: &str| {
             let address: Option<IpAddr> = address.parse().ok();
-            let mut all = self.lists.iter().flatten();
+            let mut all = self.pattern_lists.iter().flatten();
             all.any(|pattern| address.is_some_and(|address| pattern.host == HostName::Address(address)))
         };
         let own = ["localhost", "127.0.0.1", "::1"];
@@ -254,18 +254,21 @@ mod tests {
     use super::*;
     use crate::policy::PARTS_MAX;
 
-    fn list(hosts: &[&str]) -> Network {
-        Network { hosts: hosts.iter().map(|&host| host.to_owned()).collect(), ..Network::default() }
+    fn list(hosts: &[&str]) -> NetworkPolicy {
+        NetworkPolicy {
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            ..NetworkPolicy::default()
+        }
     }
 
-    fn allows(networks: &[Network], place: &str, way: Way) -> bool {
-        let list = AllowList::of(networks).expect("one at least");
-        Place::parse(place, Some(way.port())).is_some_and(|place| list.allows(&place, way))
+    fn allows(networks: &[NetworkPolicy], place: &str, way: ConnectionKind) -> bool {
+        let list = AllowList::from_policies(networks).expect("one at least");
+        HostPort::parse(place, Some(way.default_port())).is_some_and(|place| list.allows(&place, way))
     }
 
     #[test]
-    fn hosts_are_compared_in_one_form_and_patterns_do_not_reach_further_than_they_say() {
-        use Way::{Plain, Tunnel};
+    fn hosts_are_normalized_and_patterns_match_only_what_they_name() {
+        use ConnectionKind::{Plain, Tunnel};
         let one = [list(&[
             "Crates.IO.",
             "*.rust-lang.org:8443",
@@ -312,28 +315,28 @@ mod tests {
     }
 
     #[test]
-    fn of_several_policies_only_what_each_lists_is_allowed() {
-        let wide = Network { bytes_max: Some(5), ..list(&["*.example.org", "a.example.org", "b.net"]) };
+    fn host_must_be_listed_by_every_policy() {
+        let wide = NetworkPolicy { bytes_max: Some(5), ..list(&["*.example.org", "a.example.org", "b.net"]) };
         let both = [wide, list(&["a.example.org", "c.net"])];
         for (place, is) in
             [("a.example.org", true), ("x.example.org", false), ("b.net", false), ("c.net", false)]
         {
-            assert_eq!(allows(&both, place, Way::Tunnel), is, "{place}");
+            assert_eq!(allows(&both, place, ConnectionKind::Tunnel), is, "{place}");
         }
-        let list = AllowList::of(&both).expect("two");
-        assert_eq!((list.told(), list.bytes_max), ("a.example.org, c.net", 5));
-        assert_eq!(AllowList::of([]), None);
+        let list = AllowList::from_policies(&both).expect("two");
+        assert_eq!((list.listed_hosts(), list.bytes_max), ("a.example.org, c.net", 5));
+        assert_eq!(AllowList::from_policies([]), None);
     }
 
     #[test]
-    fn own_servers_are_reached_without_the_proxy_unless_the_hosts_are_meant() {
-        let of = |hosts: &[&str]| AllowList::of(&[list(hosts)]).expect("one").no_proxy();
+    fn loopback_bypasses_the_proxy_unless_it_is_listed() {
+        let of = |hosts: &[&str]| AllowList::from_policies(&[list(hosts)]).expect("one").no_proxy();
         assert_eq!(of(&["crates.io"]), "localhost,127.0.0.1,::1");
         assert_eq!(of(&["127.0.0.1:80"]), "localhost,::1");
     }
 
     #[test]
-    fn what_is_no_host_is_told_by_its_field() {
+    fn invalid_host_is_reported_with_its_field() {
         for bad in [
             "*",
             "*.com",
@@ -355,7 +358,7 @@ mod tests {
             let error = list(&["ok.example", bad]).check().expect_err(bad);
             assert_eq!(error.field, "network.hosts[1]", "{bad}");
         }
-        let zero = Network { bytes_max: Some(0), ..list(&["a.org"]) };
+        let zero = NetworkPolicy { bytes_max: Some(0), ..list(&["a.org"]) };
         assert_eq!(zero.check().expect_err("zero").field, "network.bytes_max");
         let many = list(&["a.org"; PARTS_MAX + 1]);
         assert_eq!(many.check().expect_err("many").field, "network.hosts");
@@ -363,9 +366,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_can_be_read_and_reads_again_as_itself(text in "[ -~äß]{0,40}") {
-            if let Some(place) = Place::parse(&text, Some(443)) {
-                prop_assert_eq!(Place::parse(&place.to_string(), None), Some(place));
+        fn host_parsing_never_panics_and_round_trips(text in "[ -~äß]{0,40}") {
+            if let Some(place) = HostPort::parse(&text, Some(443)) {
+                prop_assert_eq!(HostPort::parse(&place.to_string(), None), Some(place));
             }
             let _ = text.parse::<HostPattern>();
         }

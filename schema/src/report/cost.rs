@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ids::{RunId, TaskId, Timestamp, Turn},
-    message::{CallId, ModelRef, Usage},
-    run::{ModelRequested, Models, Purpose, RunEvent},
+    message::{CallId, ModelRef, TokenUsage},
+    run::{CallPurpose, ModelRequested, RunEvent, RunModels},
 };
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CallEnd {
+pub enum ModelCallOutcome {
     /// With an answer.
     Answered,
     /// Without one; what its provider asks for it nobody says.
@@ -29,7 +29,7 @@ pub enum CallEnd {
 
 /// A call of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CallCost {
+pub struct ModelCallCost {
     /// The call.
     pub call: CallId,
     /// Its turn.
@@ -41,10 +41,10 @@ pub struct CallCost {
     /// Who was asked.
     pub model: ModelRef,
     /// How it ended.
-    pub end: CallEnd,
+    pub end: ModelCallOutcome,
     /// Tokens, where it was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// Nano-dollars, where it was answered and its model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_nusd: Option<u64>,
@@ -68,7 +68,7 @@ pub struct CostSums {
     /// Of the answered ones, those whose model has no price: what they cost is not known either.
     pub unpriced: u64,
     /// Tokens of the answered ones.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Nano-dollars of the answered ones that have a price.
     pub cost_nusd: u64,
     /// Time of the answered and the failed ones, in milliseconds.
@@ -83,11 +83,11 @@ pub struct CostSums {
 
 impl CostSums {
     /// Adds a call.
-    pub fn add(&mut self, call: &CallCost) {
+    pub fn add_call(&mut self, call: &ModelCallCost) {
         match call.end {
-            CallEnd::Answered => self.answered += 1,
-            CallEnd::Failed => self.failed += 1,
-            CallEnd::Open => self.open += 1,
+            ModelCallOutcome::Answered => self.answered += 1,
+            ModelCallOutcome::Failed => self.failed += 1,
+            ModelCallOutcome::Open => self.open += 1,
         }
         if let Some(usage) = call.usage {
             self.usage = self.usage.plus(usage);
@@ -120,12 +120,12 @@ impl CostSums {
     }
 
     /// Calls of whatever end.
-    pub const fn calls(&self) -> u64 {
+    pub const fn call_count(&self) -> u64 {
         self.answered + self.failed + self.open
     }
 
     /// Whether the sum of money is all that was spent, as far as the log can know.
-    pub const fn is_whole(&self) -> bool {
+    pub const fn is_fully_priced(&self) -> bool {
         self.unpriced == 0
     }
 }
@@ -155,12 +155,16 @@ pub struct RunCost {
     pub rows: Vec<CostRow>,
     /// Each call, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<CallCost>,
+    pub calls: Vec<ModelCallCost>,
 }
 
 impl RunCost {
     /// Sums up `calls`.
-    pub fn of((run, task): (RunId, TaskId), strong: Option<ModelRef>, calls: Vec<CallCost>) -> Self {
+    pub fn from_calls(
+        (run, task): (RunId, TaskId),
+        strong: Option<ModelRef>,
+        calls: Vec<ModelCallCost>,
+    ) -> Self {
         let mut rows: Vec<CostRow> = Vec::new();
         for call in &calls {
             let same = |row: &CostRow| row.role == call.role && row.model == call.model;
@@ -170,33 +174,34 @@ impl RunCost {
                 rows.len() - 1
             });
             if let Some(row) = rows.get_mut(at) {
-                row.sums.add(call);
+                row.sums.add_call(call);
             }
         }
         Self { run, task, strong, rows, calls }
     }
 
     /// All of it.
-    pub fn sums(&self) -> CostSums {
+    pub fn total(&self) -> CostSums {
         self.rows.iter().fold(CostSums::default(), |all, row| all.plus(row.sums))
     }
 }
 
 /// The kinds of events that the fold needs, of a run's own stream.
-pub const COST_KINDS: [&str; 5] = ["RunStarted", "Forked", "ModelRequested", "ModelAnswered", "ModelFailed"];
+pub const COST_EVENT_KINDS: [&str; 5] =
+    ["RunStarted", "Forked", "ModelRequested", "ModelAnswered", "ModelFailed"];
 
 /// The fold: a run's own events, in order.
 #[derive(Debug, Clone, Default)]
 pub struct CostFold {
-    models: Option<Models>,
-    strong: Option<Models>,
-    open: Option<(Timestamp, Turn, Box<ModelRequested>)>,
-    calls: Vec<CallCost>,
+    models: Option<RunModels>,
+    comparison_models: Option<RunModels>,
+    open_call: Option<(Timestamp, Turn, Box<ModelRequested>)>,
+    calls: Vec<ModelCallCost>,
 }
 
 impl CostFold {
     /// Takes the first event of a run whose history this one shares, the furthest first: it says which models.
-    pub fn inherit(&mut self, event: &RunEvent) {
+    pub fn inherit_models(&mut self, event: &RunEvent) {
         if let RunEvent::RunStarted(started) = event {
             self.models = Some(started.models.clone());
         } else if let RunEvent::Forked(forked) = event
@@ -207,31 +212,31 @@ impl CostFold {
     }
 
     /// Compares with the main model of these, whatever the run's own is.
-    pub fn compare_with(&mut self, models: Models) {
-        self.strong = Some(models);
+    pub fn compare_with(&mut self, models: RunModels) {
+        self.comparison_models = Some(models);
     }
 
     /// The models that the run has, as far as it was told.
-    pub fn into_models(self) -> Option<Models> {
+    pub fn into_models(self) -> Option<RunModels> {
         self.models
     }
 
     /// Takes the next event.
-    pub fn take(&mut self, at: Timestamp, turn: Turn, event: RunEvent) {
-        self.inherit(&event);
+    pub fn apply_event(&mut self, at: Timestamp, turn: Turn, event: RunEvent) {
+        self.inherit_models(&event);
         if let RunEvent::ModelRequested(asked) = event {
-            self.end_open();
-            self.open = Some((at, turn, Box::new(asked)));
+            self.close_open_call();
+            self.open_call = Some((at, turn, Box::new(asked)));
         } else if let RunEvent::ModelAnswered(answered) = event {
-            let Some((_, turn, asked)) = self.open.take() else { return };
-            let priced = self.terms(&asked.model).filter(|terms| terms.priced).is_some();
+            let Some((_, turn, asked)) = self.open_call.take() else { return };
+            let priced = self.model_terms(&asked.model).filter(|terms| terms.priced).is_some();
             let cost_nusd = priced.then_some(answered.cost_nusd);
-            let strong = self.strong.as_ref().or(self.models.as_ref()).map(|models| models.terms);
+            let strong = self.comparison_models.as_ref().or(self.models.as_ref()).map(|models| models.terms);
             let strong = strong.filter(|terms| terms.priced);
             let strong_nusd = strong.filter(|_| priced).map(|terms| terms.prices.cost_nusd(answered.usage));
-            let call = ended(at, turn, &asked, CallEnd::Answered);
+            let call = build_call_cost(at, turn, &asked, ModelCallOutcome::Answered);
             let latency_ms = answered.total_ms;
-            self.calls.push(CallCost {
+            self.calls.push(ModelCallCost {
                 usage: Some(answered.usage),
                 cost_nusd,
                 strong_nusd,
@@ -239,37 +244,42 @@ impl CostFold {
                 ..call
             });
         } else if let RunEvent::ModelFailed(failed) = event {
-            let Some((_, turn, asked)) = self.open.take() else { return };
-            let call = ended(at, turn, &asked, CallEnd::Failed);
-            self.calls.push(CallCost { latency_ms: failed.duration_ms, ..call });
+            let Some((_, turn, asked)) = self.open_call.take() else { return };
+            let call = build_call_cost(at, turn, &asked, ModelCallOutcome::Failed);
+            self.calls.push(ModelCallCost { latency_ms: failed.duration_ms, ..call });
         }
     }
 
     /// Terms of exactly this model: another's prices are not its own.
-    fn terms(&self, model: &ModelRef) -> Option<crate::run::ModelTerms> {
+    fn model_terms(&self, model: &ModelRef) -> Option<crate::run::ModelTerms> {
         let models = self.models.as_ref()?;
         models.all().find(|(one, _)| *one == model).map(|(_, terms)| *terms)
     }
 
-    fn end_open(&mut self) {
-        if let Some((at, turn, asked)) = self.open.take() {
-            self.calls.push(ended(at, turn, &asked, CallEnd::Open));
+    fn close_open_call(&mut self) {
+        if let Some((at, turn, asked)) = self.open_call.take() {
+            self.calls.push(build_call_cost(at, turn, &asked, ModelCallOutcome::Open));
         }
     }
 
     /// All calls, and the model that they are compared with.
-    pub fn finish(mut self) -> (Vec<CallCost>, Option<ModelRef>) {
-        self.end_open();
-        (self.calls, self.strong.or(self.models).map(|models| models.main))
+    pub fn finish(mut self) -> (Vec<ModelCallCost>, Option<ModelRef>) {
+        self.close_open_call();
+        (self.calls, self.comparison_models.or(self.models).map(|models| models.main))
     }
 }
 
-fn ended(at: Timestamp, turn: Turn, asked: &ModelRequested, end: CallEnd) -> CallCost {
-    CallCost {
+fn build_call_cost(
+    at: Timestamp,
+    turn: Turn,
+    asked: &ModelRequested,
+    end: ModelCallOutcome,
+) -> ModelCallCost {
+    ModelCallCost {
         call: asked.call.clone(),
         turn,
         at,
-        role: role(asked),
+        role: calling_role(asked),
         model: asked.model.clone(),
         end,
         usage: None,
@@ -280,12 +290,12 @@ fn ended(at: Timestamp, turn: Turn, asked: &ModelRequested, end: CallEnd) -> Cal
 }
 
 /// Whose call it is: what the engine says, else what it is for. `agent` is the one role of an engine that has one.
-fn role(asked: &ModelRequested) -> String {
+fn calling_role(asked: &ModelRequested) -> String {
     let of_purpose = match asked.purpose {
-        Purpose::Decide => "agent",
-        Purpose::Compact => "compact",
-        Purpose::Plan => "plan",
-        Purpose::Review => "review",
+        CallPurpose::Decide => "agent",
+        CallPurpose::Compact => "compact",
+        CallPurpose::Plan => "plan",
+        CallPurpose::Review => "review",
     };
     asked.role.clone().unwrap_or_else(|| of_purpose.to_owned())
 }

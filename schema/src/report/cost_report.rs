@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cost::{CallCost, CostSums, RunCost};
+use super::cost::{CostSums, ModelCallCost, RunCost};
 use crate::{
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
@@ -15,7 +15,7 @@ use crate::{
 /// What makes a line of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CostBy {
+pub enum CostGrouping {
     /// What a role asked of a model.
     #[default]
     RoleModel,
@@ -48,14 +48,14 @@ pub struct CostLine {
     pub model: Option<ModelRef>,
     /// The call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<CallCost>,
+    pub call: Option<ModelCallCost>,
     /// What it comes to.
     pub sums: CostSums,
 }
 
 /// What other models than the main one saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Savings {
+pub struct CostSavings {
     /// Main models of the runs that are compared.
     pub strong: Vec<String>,
     /// Answered calls that are compared.
@@ -75,12 +75,12 @@ pub struct Savings {
 }
 
 /// What [`Savings`] take for granted.
-pub const SAVINGS_ASSUME: &str = "the main model alone had used the same tokens: as many calls, requests and answers of \
+pub const SAVINGS_ASSUMPTIONS: &str = "the main model alone had used the same tokens: as many calls, requests and answers of \
                                   the same length, the same share found in its cache; each run is compared with its \
                                   own main model, also one that another gave away";
 
-impl Savings {
-    fn of(sums: &CostSums, mut strong: Vec<String>) -> Self {
+impl CostSavings {
+    fn from_sums(sums: &CostSums, mut strong: Vec<String>) -> Self {
         strong.sort_unstable();
         strong.dedup();
         let saved = i128::from(sums.strong_nusd) - i128::from(sums.compared_nusd);
@@ -89,12 +89,12 @@ impl Savings {
         Self {
             strong,
             compared: sums.compared,
-            not_compared: sums.calls() - sums.compared,
+            not_compared: sums.call_count() - sums.compared,
             cost_nusd: sums.compared_nusd,
             strong_nusd: sums.strong_nusd,
             saved_nusd,
             saved_percent: (sums.strong_nusd > 0).then_some(percent),
-            assumes: SAVINGS_ASSUME.to_owned(),
+            assumes: SAVINGS_ASSUMPTIONS.to_owned(),
         }
     }
 }
@@ -103,33 +103,35 @@ impl Savings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostReport {
     /// What makes a line.
-    pub by: CostBy,
+    pub by: CostGrouping,
     /// The lines; calls by when they ended, others in the order of their first call.
     pub lines: Vec<CostLine>,
     /// All of them.
     pub total: CostSums,
     /// Against the main model alone.
-    pub savings: Savings,
+    pub savings: CostSavings,
 }
 
 impl CostReport {
     /// Of these runs. One that comes twice counts once. For lines by call, they must have their calls.
-    pub fn of(runs: &[RunCost], by: CostBy) -> Self {
+    pub fn from_runs(runs: &[RunCost], by: CostGrouping) -> Self {
         let mut seen = HashSet::new();
         let runs: Vec<&RunCost> = runs.iter().filter(|run| seen.insert(run.run)).collect();
         let mut lines: Vec<CostLine> = Vec::new();
         let mut total = CostSums::default();
         for run in &runs {
-            total = total.plus(run.sums());
-            if by == CostBy::Call {
-                lines.extend(run.calls.iter().map(|call| of_call(run, call)));
+            total = total.plus(run.total());
+            if by == CostGrouping::Call {
+                lines.extend(run.calls.iter().map(|call| call_line(run, call)));
                 continue;
             }
             for row in &run.rows {
-                let role = matches!(by, CostBy::RoleModel | CostBy::Role).then(|| row.role.clone());
-                let model = matches!(by, CostBy::RoleModel | CostBy::Model).then(|| row.model.clone());
-                let task = matches!(by, CostBy::Run | CostBy::Task).then_some(run.task);
-                let run = (by == CostBy::Run).then_some(run.run);
+                let role =
+                    matches!(by, CostGrouping::RoleModel | CostGrouping::Role).then(|| row.role.clone());
+                let model =
+                    matches!(by, CostGrouping::RoleModel | CostGrouping::Model).then(|| row.model.clone());
+                let task = matches!(by, CostGrouping::Run | CostGrouping::Task).then_some(run.task);
+                let run = (by == CostGrouping::Run).then_some(run.run);
                 let same = |line: &&mut CostLine| {
                     line.role == role && line.model == model && line.task == task && line.run == run
                 };
@@ -139,18 +141,18 @@ impl CostReport {
                 }
             }
         }
-        if by == CostBy::Call {
+        if by == CostGrouping::Call {
             lines.sort_by_key(|line| line.call.as_ref().map(|call| call.at));
         }
-        let compared = runs.iter().filter(|run| run.sums().compared > 0);
+        let compared = runs.iter().filter(|run| run.total().compared > 0);
         let strong = compared.filter_map(|run| run.strong.as_ref().map(ToString::to_string)).collect();
-        Self { by, lines, total, savings: Savings::of(&total, strong) }
+        Self { by, lines, total, savings: CostSavings::from_sums(&total, strong) }
     }
 }
 
-fn of_call(run: &RunCost, call: &CallCost) -> CostLine {
+fn call_line(run: &RunCost, call: &ModelCallCost) -> CostLine {
     let mut sums = CostSums::default();
-    sums.add(call);
+    sums.add_call(call);
     CostLine {
         task: Some(run.task),
         run: Some(run.run),
@@ -163,7 +165,7 @@ fn of_call(run: &RunCost, call: &CallCost) -> CostLine {
 
 /// A call as other programs take it, a line of JSON each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CostExport {
+pub struct CostExportLine {
     /// When it ended.
     pub ts: Timestamp,
     /// Who asked.
@@ -178,13 +180,13 @@ pub struct CostExport {
     pub cost_usd: Option<f64>,
 }
 
-impl From<&CallCost> for CostExport {
-    fn from(call: &CallCost) -> Self {
+impl From<&ModelCallCost> for CostExportLine {
+    fn from(call: &ModelCallCost) -> Self {
         Self {
             ts: call.at,
             role: call.role.clone(),
             model: call.model.to_string(),
-            tokens_in: call.usage.map(crate::message::Usage::asked_tokens),
+            tokens_in: call.usage.map(crate::message::TokenUsage::request_tokens),
             tokens_out: call.usage.map(|usage| usage.output_tokens),
             cost_usd: call.cost_nusd.map(|nusd| nusd as f64 / 1e9),
         }

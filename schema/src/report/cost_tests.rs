@@ -6,10 +6,10 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     ids::{DecisionHash, EventHash, RunId, Seq, TaskId, Timestamp, Turn},
-    message::{CallId, ModelRef, Prices, StopReason, Usage},
+    message::{CallId, ModelRef, StopReason, TokenPrices, TokenUsage},
     run::{
-        ForkWhy, Forked, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models, OtherModel, Purpose,
-        RunEvent,
+        CallPurpose, ForkReason, Forked, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, OtherModel,
+        RunEvent, RunModels,
     },
 };
 
@@ -21,7 +21,7 @@ fn model(name: &str) -> ModelRef {
 }
 
 fn terms(input_nusd: u64) -> ModelTerms {
-    let prices = Prices {
+    let prices = TokenPrices {
         input_nusd,
         output_nusd: input_nusd * 5,
         cache_read_nusd: input_nusd / 10,
@@ -31,17 +31,17 @@ fn terms(input_nusd: u64) -> ModelTerms {
 }
 
 /// `strong` at 1000 a token, and a cheap model that looks around at 100.
-fn models() -> Models {
+fn models() -> RunModels {
     let cheap = OtherModel { model: model("cheap"), terms: terms(100) };
-    Models { explore: Some(Box::new(cheap)), ..Models::only(model("strong"), terms(1000)) }
+    RunModels { explore: Some(Box::new(cheap)), ..RunModels::single_model(model("strong"), terms(1000)) }
 }
 
-fn started(models: Models) -> RunEvent {
-    let RunEvent::RunStarted(started) = crate::run::tests::started() else { panic!("it begins a run") };
+fn run_started(models: RunModels) -> RunEvent {
+    let RunEvent::RunStarted(started) = crate::run::tests::run_started() else { panic!("it begins a run") };
     crate::run::RunStarted { models, ..started }.into()
 }
 
-fn asked(of: &str, purpose: Purpose, role: Option<&str>) -> RunEvent {
+fn model_requested(of: &str, purpose: CallPurpose, role: Option<&str>) -> RunEvent {
     ModelRequested {
         call: CallId("m1-1".to_owned()),
         purpose,
@@ -58,8 +58,8 @@ fn asked(of: &str, purpose: Purpose, role: Option<&str>) -> RunEvent {
     .into()
 }
 
-fn usage() -> Usage {
-    Usage {
+fn usage() -> TokenUsage {
+    TokenUsage {
         input_tokens: 10,
         output_tokens: 2,
         cache_read_tokens: 100,
@@ -68,7 +68,7 @@ fn usage() -> Usage {
     }
 }
 
-fn answered(cost_nusd: u64) -> RunEvent {
+fn model_answered(cost_nusd: u64) -> RunEvent {
     ModelAnswered {
         call: CallId("m1-1".to_owned()),
         parts: Vec::new(),
@@ -81,7 +81,7 @@ fn answered(cost_nusd: u64) -> RunEvent {
     .into()
 }
 
-fn failed() -> RunEvent {
+fn model_failed() -> RunEvent {
     ModelFailed {
         call: CallId("m1-1".to_owned()),
         error: "cut_stream".to_owned(),
@@ -94,16 +94,16 @@ fn failed() -> RunEvent {
     .into()
 }
 
-fn cost(events: Vec<RunEvent>) -> RunCost {
+fn fold_cost(events: Vec<RunEvent>) -> RunCost {
     let mut fold = CostFold::default();
     for (nth, event) in (1..).zip(events) {
-        fold.take(Timestamp(nth), Turn(1), event);
+        fold.apply_event(Timestamp(nth), Turn(1), event);
     }
     let (calls, strong) = fold.finish();
-    RunCost::of((RUN, TASK), strong, calls)
+    RunCost::from_calls((RUN, TASK), strong, calls)
 }
 
-const DECIDE: Purpose = Purpose::Decide;
+const DECIDE: CallPurpose = CallPurpose::Decide;
 
 #[test]
 fn cache_reads_and_writes_are_priced_each_at_its_own_and_savings_are_against_the_main_model() {
@@ -114,14 +114,14 @@ fn cache_reads_and_writes_are_priced_each_at_its_own_and_savings_are_against_the
         (3500, 35_000),
         "10 in, 2 out at five times, 100 read at a tenth, 4 written at 1.25"
     );
-    let cost = cost(vec![
-        started(models()),
-        asked("cheap", DECIDE, None),
-        answered(cheap),
-        asked("strong", DECIDE, None),
-        answered(strong),
+    let cost = fold_cost(vec![
+        run_started(models()),
+        model_requested("cheap", DECIDE, None),
+        model_answered(cheap),
+        model_requested("strong", DECIDE, None),
+        model_answered(strong),
     ]);
-    let report = CostReport::of(&[cost], CostBy::Model);
+    let report = CostReport::from_runs(&[cost], CostGrouping::Model);
     assert_eq!(report.lines.len(), 2);
     assert_eq!((report.total.cost_nusd, report.total.usage.cache_read_tokens), (38_500, 200));
     let savings = &report.savings;
@@ -134,47 +134,55 @@ fn cache_reads_and_writes_are_priced_each_at_its_own_and_savings_are_against_the
 
 /// A piece that was given away to a cheap model is compared with the model that would have done it otherwise (D7).
 #[test]
-fn a_piece_is_compared_with_the_model_at_the_top() {
+fn delegated_run_is_compared_with_the_root_main_model() {
     let cheap = terms(100).prices.cost_nusd(usage());
     let mut fold = CostFold::default();
     fold.compare_with(models());
-    let own = Models::only(model("cheap"), terms(100));
-    for (nth, event) in (1..).zip([started(own), asked("cheap", DECIDE, None), answered(cheap)]) {
-        fold.take(Timestamp(nth), Turn(1), event);
+    let own = RunModels::single_model(model("cheap"), terms(100));
+    for (nth, event) in
+        (1..).zip([run_started(own), model_requested("cheap", DECIDE, None), model_answered(cheap)])
+    {
+        fold.apply_event(Timestamp(nth), Turn(1), event);
     }
     let (calls, strong) = fold.finish();
-    let report = CostReport::of(&[RunCost::of((RUN, TASK), strong, calls)], CostBy::Model);
+    let report =
+        CostReport::from_runs(&[RunCost::from_calls((RUN, TASK), strong, calls)], CostGrouping::Model);
     let savings = &report.savings;
     assert_eq!((savings.cost_nusd, savings.strong_nusd), (3500, 35_000));
     assert_eq!(savings.strong, ["anthropic:strong"]);
 }
 
 #[test]
-fn a_dearer_model_saves_less_than_nothing() {
+fn more_expensive_model_has_negative_savings() {
     let mut dear = models();
     dear.explore = Some(Box::new(OtherModel { model: model("dear"), terms: terms(2000) }));
-    let cost = cost(vec![started(dear), asked("dear", DECIDE, None), answered(70_000)]);
-    let savings = CostReport::of(&[cost], CostBy::Role).savings;
+    let cost =
+        fold_cost(vec![run_started(dear), model_requested("dear", DECIDE, None), model_answered(70_000)]);
+    let savings = CostReport::from_runs(&[cost], CostGrouping::Role).savings;
     assert_eq!((savings.saved_nusd, savings.saved_percent), (-35_000, Some(-100.0)));
 }
 
 #[test]
-fn a_call_without_a_price_is_unknown_and_compares_with_nothing() {
+fn unpriced_call_has_unknown_cost_and_no_comparison() {
     let mut unpriced = models();
     unpriced.explore = Some(Box::new(OtherModel { model: model("new"), terms: ModelTerms::default() }));
     // One that the run pinned without a price, and one that it did not pin at all: whatever the event says.
     for name in ["new", "stranger"] {
-        let cost = cost(vec![started(unpriced.clone()), asked(name, DECIDE, None), answered(0)]);
-        let report = CostReport::of(&[cost], CostBy::Call);
+        let cost = fold_cost(vec![
+            run_started(unpriced.clone()),
+            model_requested(name, DECIDE, None),
+            model_answered(0),
+        ]);
+        let report = CostReport::from_runs(&[cost], CostGrouping::Call);
         assert_eq!(
-            (report.total.answered, report.total.unpriced, report.total.is_whole()),
+            (report.total.answered, report.total.unpriced, report.total.is_fully_priced()),
             (1, 1, false),
             "{name}"
         );
         assert_eq!((report.savings.compared, report.savings.not_compared), (0, 1));
         let call = report.lines[0].call.as_ref().expect("by call");
         assert_eq!(call.cost_nusd, None);
-        let text = serde_json::to_string(&CostExport::from(call)).expect("a line");
+        let text = serde_json::to_string(&CostExportLine::from(call)).expect("a line");
         assert_eq!(
             text,
             format!(
@@ -183,28 +191,28 @@ fn a_call_without_a_price_is_unknown_and_compares_with_nothing() {
         );
     }
     // Without the main model's price what it would have cost is unknown, and what was paid is not.
-    let main = Models { terms: ModelTerms::default(), ..models() };
-    let report = CostReport::of(
-        &[cost(vec![started(main), asked("cheap", DECIDE, None), answered(3500)])],
-        CostBy::Run,
+    let main = RunModels { terms: ModelTerms::default(), ..models() };
+    let report = CostReport::from_runs(
+        &[fold_cost(vec![run_started(main), model_requested("cheap", DECIDE, None), model_answered(3500)])],
+        CostGrouping::Run,
     );
     assert_eq!((report.total.cost_nusd, report.total.unpriced, report.savings.compared), (3500, 0, 0));
 }
 
 #[test]
-fn a_failed_call_counts_with_its_time_and_without_a_bill_and_an_open_one_stays_open() {
-    let cost = cost(vec![
-        started(models()),
-        asked("strong", DECIDE, None),
-        failed(),
-        asked("strong", DECIDE, None),
-        answered(35_000),
-        asked("strong", DECIDE, None),
+fn failed_call_has_time_but_no_cost_and_open_call_stays_open() {
+    let cost = fold_cost(vec![
+        run_started(models()),
+        model_requested("strong", DECIDE, None),
+        model_failed(),
+        model_requested("strong", DECIDE, None),
+        model_answered(35_000),
+        model_requested("strong", DECIDE, None),
     ]);
-    let sums = cost.sums();
-    assert_eq!((sums.answered, sums.failed, sums.open, sums.calls()), (1, 1, 1, 3));
+    let sums = cost.total();
+    assert_eq!((sums.answered, sums.failed, sums.open, sums.call_count()), (1, 1, 1, 3));
     assert_eq!((sums.cost_nusd, sums.latency_ms, sums.unpriced, sums.compared), (35_000, 70, 0, 1));
-    let export = CostExport::from(&cost.calls[0]);
+    let export = CostExportLine::from(&cost.calls[0]);
     assert_eq!((export.tokens_in, export.cost_usd), (None, None));
     assert_eq!(
         (cost.calls[0].at, cost.calls[2].at),
@@ -214,28 +222,31 @@ fn a_failed_call_counts_with_its_time_and_without_a_bill_and_an_open_one_stays_o
 }
 
 #[test]
-fn a_role_is_the_engines_else_what_the_call_is_for() {
-    let cost = cost(vec![
-        started(models()),
-        asked("cheap", DECIDE, Some("coder")),
-        answered(3500),
-        asked("strong", Purpose::Compact, None),
-        answered(35_000),
-        asked("cheap", Purpose::Review, Some("coder")),
-        answered(3500),
-        asked("cheap", DECIDE, None),
-        answered(3500),
+fn role_falls_back_to_the_call_purpose() {
+    let cost = fold_cost(vec![
+        run_started(models()),
+        model_requested("cheap", DECIDE, Some("coder")),
+        model_answered(3500),
+        model_requested("strong", CallPurpose::Compact, None),
+        model_answered(35_000),
+        model_requested("cheap", CallPurpose::Review, Some("coder")),
+        model_answered(3500),
+        model_requested("cheap", DECIDE, None),
+        model_answered(3500),
     ]);
     let roles: Vec<(&str, u64)> =
         cost.rows.iter().map(|row| (row.role.as_str(), row.sums.answered)).collect();
     assert_eq!(roles, [("coder", 2), ("compact", 1), ("agent", 1)]);
-    let lines = |by| CostReport::of(std::slice::from_ref(&cost), by).lines.len();
-    assert_eq!((lines(CostBy::Role), lines(CostBy::Model), lines(CostBy::RoleModel)), (3, 2, 3));
-    assert_eq!((lines(CostBy::Run), lines(CostBy::Task), lines(CostBy::Call)), (1, 1, 4));
+    let lines = |by| CostReport::from_runs(std::slice::from_ref(&cost), by).lines.len();
+    assert_eq!(
+        (lines(CostGrouping::Role), lines(CostGrouping::Model), lines(CostGrouping::RoleModel)),
+        (3, 2, 3)
+    );
+    assert_eq!((lines(CostGrouping::Run), lines(CostGrouping::Task), lines(CostGrouping::Call)), (1, 1, 4));
 }
 
 #[test]
-fn a_fork_pays_for_its_own_calls_at_its_own_prices() {
+fn fork_counts_only_its_own_calls_at_its_own_prices() {
     let forked = |models| -> RunEvent {
         Forked {
             run: RunId(Uuid::from_u128(9)),
@@ -244,7 +255,7 @@ fn a_fork_pays_for_its_own_calls_at_its_own_prices() {
             seq: Seq(3),
             hash: EventHash([0; 32]),
             turn: Turn(1),
-            why: ForkWhy::Fork,
+            why: ForkReason::Fork,
             engine: None,
             models,
             hint: None,
@@ -252,10 +263,10 @@ fn a_fork_pays_for_its_own_calls_at_its_own_prices() {
         .into()
     };
     let mut fold = CostFold::default();
-    fold.inherit(&started(models()));
-    fold.take(Timestamp(1), Turn(1), forked(None));
-    fold.take(Timestamp(2), Turn(2), asked("cheap", DECIDE, None));
-    fold.take(Timestamp(3), Turn(2), answered(3500));
+    fold.inherit_models(&run_started(models()));
+    fold.apply_event(Timestamp(1), Turn(1), forked(None));
+    fold.apply_event(Timestamp(2), Turn(2), model_requested("cheap", DECIDE, None));
+    fold.apply_event(Timestamp(3), Turn(2), model_answered(3500));
     let (calls, strong) = fold.finish();
     assert_eq!(
         (calls.len(), calls[0].cost_nusd, calls[0].strong_nusd),
@@ -264,37 +275,37 @@ fn a_fork_pays_for_its_own_calls_at_its_own_prices() {
     );
     assert_eq!(strong, Some(model("strong")));
     let mut fold = CostFold::default();
-    fold.inherit(&started(models()));
-    fold.take(Timestamp(1), Turn(1), forked(Some(Models::only(model("other"), terms(10)))));
-    fold.take(Timestamp(2), Turn(2), asked("cheap", DECIDE, None));
-    fold.take(Timestamp(3), Turn(2), answered(0));
+    fold.inherit_models(&run_started(models()));
+    fold.apply_event(Timestamp(1), Turn(1), forked(Some(RunModels::single_model(model("other"), terms(10)))));
+    fold.apply_event(Timestamp(2), Turn(2), model_requested("cheap", DECIDE, None));
+    fold.apply_event(Timestamp(3), Turn(2), model_answered(0));
     assert_eq!(fold.finish().0[0].cost_nusd, None, "the fork's models take the place of its parent's");
 }
 
 proptest! {
     /// However runs are cut into lines, and however often one comes, the lines add up to the total and that to the calls.
     #[test]
-    fn lines_add_up_whatever_makes_them(calls in proptest::collection::vec((0..3_u8, 0..3_u8, 0..5_u8), 0..20), twice: bool) {
-        let mut events = vec![started(models())];
+    fn lines_sum_to_the_total_for_every_grouping(calls in proptest::collection::vec((0..3_u8, 0..3_u8, 0..5_u8), 0..20), twice: bool) {
+        let mut events = vec![run_started(models())];
         let mut money = 0;
         for (of, role, end) in calls {
             let of = ["cheap", "strong", "stranger"][usize::from(of)];
-            events.push(asked(of, DECIDE, [None, Some("coder"), Some("tester")][usize::from(role)]));
+            events.push(model_requested(of, DECIDE, [None, Some("coder"), Some("tester")][usize::from(role)]));
             let paid = match of { "cheap" => 3500, "strong" => 35_000, _ => 0 };
             match end {
-                0 => events.push(failed()),
+                0 => events.push(model_failed()),
                 1 => {}
-                _ => { events.push(answered(paid)); money += paid; }
+                _ => { events.push(model_answered(paid)); money += paid; }
             }
         }
-        let cost = cost(events);
+        let cost = fold_cost(events);
         let runs = if twice { vec![cost.clone(), cost.clone()] } else { vec![cost.clone()] };
-        for by in [CostBy::RoleModel, CostBy::Role, CostBy::Model, CostBy::Run, CostBy::Task, CostBy::Call] {
-            let report = CostReport::of(&runs, by);
+        for by in [CostGrouping::RoleModel, CostGrouping::Role, CostGrouping::Model, CostGrouping::Run, CostGrouping::Task, CostGrouping::Call] {
+            let report = CostReport::from_runs(&runs, by);
             let sum = report.lines.iter().fold(CostSums::default(), |all, line| all.plus(line.sums));
             prop_assert_eq!(sum, report.total);
             prop_assert_eq!(report.total.cost_nusd, money);
-            prop_assert_eq!(report.total.calls(), cost.calls.len() as u64);
+            prop_assert_eq!(report.total.call_count(), cost.calls.len() as u64);
         }
     }
 }

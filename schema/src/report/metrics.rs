@@ -39,7 +39,7 @@ pub enum Metric {
 /// Which side of its target is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Side {
+pub enum TargetBound {
     /// The target or more.
     AtLeast,
     /// The target or less.
@@ -82,18 +82,18 @@ impl Metric {
     }
 
     /// Its target in thousandths, and the good side of it.
-    const fn target_milli(self) -> (Side, u64) {
+    const fn target_milli(self) -> (TargetBound, u64) {
         match self {
-            Self::TaskSuccessRate => (Side::AtLeast, 800),
-            Self::PatchApplyRate => (Side::AtLeast, 950),
-            Self::BuildPassRate | Self::TestPassRate => (Side::AtLeast, 850),
-            Self::RegressionRate | Self::PolicyDenialRate => (Side::AtMost, 50),
-            Self::ReworkRate => (Side::AtMost, 150),
-            Self::TimeToPlanS => (Side::AtMost, 120_000),
-            Self::TimeToCompleteS => (Side::AtMost, 900_000),
-            Self::ToolErrorRate => (Side::AtMost, 20),
-            Self::SandboxViolationRate => (Side::AtMost, 0),
-            Self::ArtifactCompleteness => (Side::AtLeast, 1000),
+            Self::TaskSuccessRate => (TargetBound::AtLeast, 800),
+            Self::PatchApplyRate => (TargetBound::AtLeast, 950),
+            Self::BuildPassRate | Self::TestPassRate => (TargetBound::AtLeast, 850),
+            Self::RegressionRate | Self::PolicyDenialRate => (TargetBound::AtMost, 50),
+            Self::ReworkRate => (TargetBound::AtMost, 150),
+            Self::TimeToPlanS => (TargetBound::AtMost, 120_000),
+            Self::TimeToCompleteS => (TargetBound::AtMost, 900_000),
+            Self::ToolErrorRate => (TargetBound::AtMost, 20),
+            Self::SandboxViolationRate => (TargetBound::AtMost, 0),
+            Self::ArtifactCompleteness => (TargetBound::AtLeast, 1000),
         }
     }
 
@@ -102,7 +102,7 @@ impl Metric {
         matches!(self, Self::TimeToPlanS | Self::TimeToCompleteS)
     }
 
-    const fn place(self) -> usize {
+    const fn index(self) -> usize {
         self as usize
     }
 }
@@ -121,12 +121,12 @@ impl Ratio {
     pub const NONE: Self = Self { of: 0, all: 0 };
 
     /// One thing that is so, or is not; `None` = not known.
-    pub fn known(so: Option<bool>) -> Self {
+    pub fn from_bool(so: Option<bool>) -> Self {
         so.map_or(Self::NONE, |so| Self { of: u64::from(so), all: 1 })
     }
 
     /// An amount of one thing; `None` = not known.
-    pub fn amount(amount: Option<u64>) -> Self {
+    pub fn from_amount(amount: Option<u64>) -> Self {
         amount.map_or(Self::NONE, |of| Self { of, all: 1 })
     }
 
@@ -138,7 +138,7 @@ impl Ratio {
 /// Whether a target is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TargetVerdict {
     /// It is.
     Met,
     /// It is not.
@@ -149,17 +149,17 @@ pub enum Verdict {
 
 /// All metrics of a task, or of many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally([Ratio; 12]);
+pub struct MetricTally([Ratio; 12]);
 
-impl Tally {
+impl MetricTally {
     /// One metric.
     pub const fn get(&self, metric: Metric) -> Ratio {
-        self.0[metric.place()]
+        self.0[metric.index()]
     }
 
     /// Sets one.
     pub const fn set(&mut self, metric: Metric, ratio: Ratio) {
-        self.0[metric.place()] = ratio;
+        self.0[metric.index()] = ratio;
     }
 
     /// Sums.
@@ -175,7 +175,7 @@ impl Tally {
     /// That of a task with what was counted of one that it gave away: edits and calls of both, and denials and
     /// violations, which stay those of one task. All else is of the task as a whole.
     #[must_use]
-    pub fn with_given_away(self, child: Self) -> Self {
+    pub fn with_delegated(self, child: Self) -> Self {
         let mut sum = self;
         for metric in [Metric::PatchApplyRate, Metric::ToolErrorRate] {
             sum.set(metric, self.get(metric).plus(child.get(metric)));
@@ -192,12 +192,12 @@ impl Tally {
     }
 
     /// Against the targets.
-    pub fn view(&self) -> Vec<MetricView> {
-        Metric::ALL.into_iter().map(|metric| MetricView::of(metric, self.get(metric))).collect()
+    pub fn to_views(&self) -> Vec<MetricView> {
+        Metric::ALL.into_iter().map(|metric| MetricView::from_ratio(metric, self.get(metric))).collect()
     }
 
     /// From what a view says; a metric that it lacks is not measured.
-    pub fn of(views: &[MetricView]) -> Self {
+    pub fn from_views(views: &[MetricView]) -> Self {
         let mut tally = Self::default();
         for view in views {
             tally.set(view.metric, view.ratio);
@@ -218,27 +218,27 @@ pub struct MetricView {
     /// The target.
     pub target: f64,
     /// The good side of it.
-    pub side: Side,
+    pub side: TargetBound,
     /// Whether it is met.
-    pub verdict: Verdict,
+    pub verdict: TargetVerdict,
 }
 
 impl MetricView {
     /// A metric with this fraction.
-    pub fn of(metric: Metric, ratio: Ratio) -> Self {
+    pub fn from_ratio(metric: Metric, ratio: Ratio) -> Self {
         let (side, milli) = metric.target_milli();
         let unit: u64 = if metric.is_time() { 1000 } else { 1 };
         let target = milli as f64 / 1000.0;
         if ratio.all == 0 {
-            return Self { metric, value: None, ratio, target, side, verdict: Verdict::NotMeasured };
+            return Self { metric, value: None, ratio, target, side, verdict: TargetVerdict::NotMeasured };
         }
         let (of, all) = (u128::from(ratio.of) * 1000, u128::from(ratio.all));
         let at_target = u128::from(milli) * all * u128::from(unit);
         let met = match side {
-            Side::AtLeast => of >= at_target,
-            Side::AtMost => of <= at_target,
+            TargetBound::AtLeast => of >= at_target,
+            TargetBound::AtMost => of <= at_target,
         };
-        let verdict = if met { Verdict::Met } else { Verdict::Missed };
+        let verdict = if met { TargetVerdict::Met } else { TargetVerdict::Missed };
         let value = ratio.of as f64 / (ratio.all as f64 * unit as f64);
         Self { metric, value: Some(value), ratio, target, side, verdict }
     }
@@ -248,12 +248,12 @@ impl MetricView {
 mod tests {
     use super::*;
 
-    fn verdict(metric: Metric, of: u64, all: u64) -> Verdict {
-        MetricView::of(metric, Ratio { of, all }).verdict
+    fn verdict(metric: Metric, of: u64, all: u64) -> TargetVerdict {
+        MetricView::from_ratio(metric, Ratio { of, all }).verdict
     }
 
     #[test]
-    fn targets_are_those_of_the_specification_and_their_edges_belong_to_them() {
+    fn targets_match_the_specification_and_are_inclusive() {
         for (metric, (met, missed)) in [
             (Metric::TaskSuccessRate, ((80, 100), (79, 100))),
             (Metric::PatchApplyRate, ((95, 100), (94, 100))),
@@ -268,22 +268,22 @@ mod tests {
             (Metric::SandboxViolationRate, ((0, 100), (1, 1000))),
             (Metric::ArtifactCompleteness, ((100, 100), (999, 1000))),
         ] {
-            assert_eq!(verdict(metric, met.0, met.1), Verdict::Met, "{metric:?}");
-            assert_eq!(verdict(metric, missed.0, missed.1), Verdict::Missed, "{metric:?}");
-            assert_eq!(verdict(metric, 0, 0), Verdict::NotMeasured, "{metric:?}");
+            assert_eq!(verdict(metric, met.0, met.1), TargetVerdict::Met, "{metric:?}");
+            assert_eq!(verdict(metric, missed.0, missed.1), TargetVerdict::Missed, "{metric:?}");
+            assert_eq!(verdict(metric, 0, 0), TargetVerdict::NotMeasured, "{metric:?}");
             let word = serde_json::to_value(metric).expect("a word");
             assert_eq!(word, metric.as_str(), "one name everywhere");
         }
     }
 
     #[test]
-    fn what_was_not_measured_has_no_value_and_changes_no_sum() {
-        let mut one = Tally::default();
-        one.set(Metric::TimeToPlanS, Ratio::amount(Some(90_000)));
-        one.set(Metric::TaskSuccessRate, Ratio::known(Some(true)));
-        let sum = one.plus(Tally::default());
+    fn unmeasured_metric_has_no_value_and_changes_no_sum() {
+        let mut one = MetricTally::default();
+        one.set(Metric::TimeToPlanS, Ratio::from_amount(Some(90_000)));
+        one.set(Metric::TaskSuccessRate, Ratio::from_bool(Some(true)));
+        let sum = one.plus(MetricTally::default());
         assert_eq!(sum, one);
-        let views = sum.view();
+        let views = sum.to_views();
         assert_eq!(views.len(), 12);
         for view in &views {
             let measured = matches!(view.metric, Metric::TimeToPlanS | Metric::TaskSuccessRate);
@@ -291,29 +291,29 @@ mod tests {
         }
         let text = serde_json::to_string(&views[2]).expect("a view");
         assert!(text.contains(r#""value":null"#), "null, never 0: {text}");
-        assert_eq!(Tally::of(&views), sum);
+        assert_eq!(MetricTally::from_views(&views), sum);
         assert_eq!(views[6].value, Some(90.0), "seconds");
     }
 
     #[test]
-    fn what_a_task_gave_away_is_counted_with_it_and_stays_one_task() {
+    fn delegated_work_counts_with_its_parent_task() {
         let tally = |edits, calls, denials, violations, well| {
-            let mut tally = Tally::default();
+            let mut tally = MetricTally::default();
             tally.set(Metric::PatchApplyRate, edits);
             tally.set(Metric::ToolErrorRate, calls);
             tally.set(Metric::PolicyDenialRate, denials);
             tally.set(Metric::SandboxViolationRate, violations);
-            tally.set(Metric::TaskSuccessRate, Ratio::known(Some(well)));
+            tally.set(Metric::TaskSuccessRate, Ratio::from_bool(Some(well)));
             tally
         };
         let ratio = |of, all| Ratio { of, all };
         let own = tally(ratio(1, 2), ratio(0, 3), ratio(1, 1), ratio(0, 1), true);
         let child = tally(ratio(2, 2), ratio(1, 4), ratio(2, 1), ratio(3, 1), false);
         let both = tally(ratio(3, 4), ratio(1, 7), ratio(3, 1), ratio(3, 1), true);
-        assert_eq!(own.with_given_away(child), both);
-        assert_eq!(own.with_given_away(Tally::default()), own, "one that did not begin");
+        assert_eq!(own.with_delegated(child), both);
+        assert_eq!(own.with_delegated(MetricTally::default()), own, "one that did not begin");
         // Without walls nobody knows what they would have stopped.
         let open = tally(ratio(1, 2), ratio(0, 3), ratio(1, 1), Ratio::NONE, true);
-        assert_eq!(open.with_given_away(child).get(Metric::SandboxViolationRate), Ratio::NONE);
+        assert_eq!(open.with_delegated(child).get(Metric::SandboxViolationRate), Ratio::NONE);
     }
 }

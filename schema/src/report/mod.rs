@@ -3,22 +3,22 @@
 //! Each run's events are taken once, in the stream that wrote them: what a fork shares with its parent counts for the
 //! run that did it and paid for it, and for no other.
 
-mod artifacts;
+mod artifact_tracker;
 mod cost;
 mod cost_report;
-mod measure;
+mod iso_week;
 mod metrics;
-mod standing;
-mod week;
+mod task_metrics;
+mod tree_verification;
 
 #[cfg(test)]
 mod cost_tests;
 #[cfg(test)]
-mod measure_tests;
+mod task_metrics_tests;
 
-pub use artifacts::artifacts_owed;
+pub use artifact_tracker::required_artifacts;
 pub use cost::*;
 pub use cost_report::*;
-pub use measure::*;
+pub use iso_week::*;
 pub use metrics::*;
-pub use week::*;
+pub use task_metrics::*;

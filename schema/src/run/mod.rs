@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod blocked_tests;
 pub(crate) mod config;
+#[cfg(test)]
+mod engine_state_tests;
 pub(crate) mod events;
 pub(crate) mod fold;
 #[cfg(test)]
@@ -10,8 +12,6 @@ mod forked_tests;
 pub(crate) mod state;
 #[cfg(test)]
 pub(crate) mod tests;
-#[cfg(test)]
-mod work_tests;
 
 pub use config::*;
 pub use events::*;

@@ -4,31 +4,31 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    content::{BlobRef, Content, WorkPath},
+    content::{BlobRef, Content, WorkspacePath},
     event::{Envelope, Head, TypedEvent as _},
     ids::{
         BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, TaskId,
         Timestamp, TreeHash, Turn,
     },
-    message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolUse, Usage},
-    snapshot::{Base, Entry, EntryKind, PathChange},
-    tool::{FileSeen, RecoveryClass, TestCounts, ToolFacts},
+    message::{CallId, Message, MessagePart, MessageRole, ModelRef, StopReason, TokenUsage, ToolUse},
+    snapshot::{Entry, EntryKind, PathChange, WorkspaceBase},
+    tool::{FileVersion, RecoveryClass, TestCounts, ToolFacts},
 };
 
-pub(crate) fn started() -> RunEvent {
-    let blob = BlobRef::of(b"prompt");
+pub(crate) fn run_started() -> RunEvent {
+    let blob = BlobRef::for_bytes(b"prompt");
     RunStarted {
         task: TaskId(uuid::Uuid::from_u128(1)),
         run: RunId(uuid::Uuid::from_u128(2)),
         attempt: 1,
         engine: EngineRef { name: "react".into(), version: 1 },
-        models: Models::only(
+        models: RunModels::single_model(
             ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
             ModelTerms::default(),
         ),
         settings: RunSettings::default(),
-        prompts: Prompts { system: blob, tools: blob, task: blob },
-        base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+        prompts: RunPrompts { system: blob, tools: blob, task: blob },
+        base: WorkspaceBase { manifest: blob, tree: TreeHash::ZERO, git: None },
         gates: vec![],
         tests: None,
         external: vec![],
@@ -44,10 +44,10 @@ pub(crate) fn started() -> RunEvent {
     .into()
 }
 
-pub(crate) fn asked(turn: u32, attempt: u32) -> RunEvent {
+pub(crate) fn model_requested(turn: u32, attempt: u32) -> RunEvent {
     ModelRequested {
-        call: CallId::model(Turn(turn), attempt),
-        purpose: Purpose::Decide,
+        call: CallId::for_model(Turn(turn), attempt),
+        purpose: CallPurpose::Decide,
         role: None,
         model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
         attempt,
@@ -61,11 +61,11 @@ pub(crate) fn asked(turn: u32, attempt: u32) -> RunEvent {
     .into()
 }
 
-pub(crate) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
-    let mut parts = vec![Part::Text { text: text.into() }];
+pub(crate) fn model_answered(turn: u32, text: &str, calls: usize) -> RunEvent {
+    let mut parts = vec![MessagePart::Text { text: text.into() }];
     for index in 0..calls {
-        let call = CallId::tool(Turn(turn), index);
-        parts.push(Part::ToolUse(ToolUse {
+        let call = CallId::for_tool(Turn(turn), index);
+        parts.push(MessagePart::ToolUse(ToolUse {
             call,
             name: "read_file".into(),
             args: serde_json::json!({}),
@@ -73,10 +73,10 @@ pub(crate) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
         }));
     }
     ModelAnswered {
-        call: CallId::model(Turn(turn), 1),
+        call: CallId::for_model(Turn(turn), 1),
         parts,
         stop: StopReason::EndTurn,
-        usage: Usage { input_tokens: 10, output_tokens: 1, ..Usage::default() },
+        usage: TokenUsage { input_tokens: 10, output_tokens: 1, ..TokenUsage::default() },
         cost_nusd: 7,
         first_byte_ms: 0,
         total_ms: 0,
@@ -84,21 +84,21 @@ pub(crate) fn answered(turn: u32, text: &str, calls: usize) -> RunEvent {
     .into()
 }
 
-pub(crate) fn wanted(turn: u32, index: usize) -> RunEvent {
+pub(crate) fn tool_requested(turn: u32, index: usize) -> RunEvent {
     ToolRequested {
-        call: CallId::tool(Turn(turn), index),
+        call: CallId::for_tool(Turn(turn), index),
         tool: "read_file".into(),
         class: RecoveryClass::Reads,
-        policy: Verdict::Allow { rule: "builtin".into() },
+        policy: PolicyVerdict::Allow { rule: "builtin".into() },
         labels: vec![],
         decision: DecisionHash::ZERO,
     }
     .into()
 }
 
-pub(crate) fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
+pub(crate) fn tool_finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
     ToolFinished {
-        call: CallId::tool(Turn(turn), index),
+        call: CallId::for_tool(Turn(turn), index),
         status: ToolStatus::Ok,
         content: format!("result {index}").into(),
         full: None,
@@ -108,19 +108,19 @@ pub(crate) fn finished(turn: u32, index: usize, facts: ToolFacts) -> RunEvent {
     .into()
 }
 
-pub(crate) fn told(text: &str) -> RunEvent {
+pub(crate) fn user_message(text: &str) -> RunEvent {
     Told { text: text.into(), by: "a person".into() }.into()
 }
 
-pub(super) fn push(state: &mut RunState, turn: u32, event: RunEvent) -> Result<(), CorruptLog> {
+pub(super) fn apply_event(state: &mut RunState, turn: u32, event: RunEvent) -> Result<(), CorruptLog> {
     let meta = EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: Turn(turn), epoch: Epoch(1) };
     state.apply(meta, event)
 }
 
-pub(super) fn folded(events: &[(u32, RunEvent)]) -> RunState {
+pub(super) fn fold_events(events: &[(u32, RunEvent)]) -> RunState {
     let mut state = RunState::default();
     for (turn, event) in events {
-        push(&mut state, *turn, event.clone()).expect("legal");
+        apply_event(&mut state, *turn, event.clone()).expect("legal");
     }
     state
 }
@@ -130,9 +130,9 @@ pub(super) fn folded(events: &[(u32, RunEvent)]) -> RunState {
 fn assert_sendable(conversation: &Conversation) {
     let messages: Vec<&Message> = conversation.iter().map(|said| &said.message).collect();
     for (at, message) in messages.iter().enumerate() {
-        let side = if at % 2 == 0 { Role::User } else { Role::Assistant };
+        let side = if at % 2 == 0 { MessageRole::User } else { MessageRole::Assistant };
         assert_eq!(message.role, side, "message {at}");
-        let calls: Vec<&CallId> = calls_of(&message.parts).map(|tool| &tool.call).collect();
+        let calls: Vec<&CallId> = tool_uses(&message.parts).map(|tool| &tool.call).collect();
         if calls.is_empty() {
             continue;
         }
@@ -141,34 +141,38 @@ fn assert_sendable(conversation: &Conversation) {
             .parts
             .iter()
             .filter_map(|part| match part {
-                Part::ToolResult { call, .. } => Some(call),
-                Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+                MessagePart::ToolResult { call, .. } => Some(call),
+                MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolUse(_) => None,
             })
             .collect();
         assert_eq!(calls, results);
     }
-    assert_eq!(messages.last().map(|message| message.role), Some(Role::User));
+    assert_eq!(messages.last().map(|message| message.role), Some(MessageRole::User));
 }
 
 #[test]
-fn what_cannot_follow_is_refused_and_changes_nothing() {
+fn illegal_event_is_rejected_and_changes_nothing() {
     type Case = (&'static str, Vec<(u32, RunEvent)>, RunEvent);
     let cases: [Case; 8] = [
-        ("asked before started", vec![], asked(1, 1)),
-        ("started twice", vec![(0, started())], started()),
-        ("answered unasked", vec![(0, started())], answered(1, "x", 0)),
-        ("a call nobody wants", vec![(0, started())], wanted(1, 0)),
-        ("calls out of order", vec![(0, started()), (1, asked(1, 1)), (1, answered(1, "", 2))], wanted(1, 1)),
+        ("asked before started", vec![], model_requested(1, 1)),
+        ("started twice", vec![(0, run_started())], run_started()),
+        ("answered unasked", vec![(0, run_started())], model_answered(1, "x", 0)),
+        ("a call nobody wants", vec![(0, run_started())], tool_requested(1, 0)),
+        (
+            "calls out of order",
+            vec![(0, run_started()), (1, model_requested(1, 1)), (1, model_answered(1, "", 2))],
+            tool_requested(1, 1),
+        ),
         (
             "a result without intent",
-            vec![(0, started()), (1, asked(1, 1))],
-            finished(1, 0, ToolFacts::default()),
+            vec![(0, run_started()), (1, model_requested(1, 1))],
+            tool_finished(1, 0, ToolFacts::default()),
         ),
-        ("a turn skipped", vec![(0, started())], asked(2, 1)),
+        ("a turn skipped", vec![(0, run_started())], model_requested(2, 1)),
         (
             "after the end",
             vec![
-                (0, started()),
+                (0, run_started()),
                 (
                     0,
                     RunEnded {
@@ -181,35 +185,35 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
                     .into(),
                 ),
             ],
-            told("late"),
+            user_message("late"),
         ),
     ];
     for (name, before, event) in cases {
-        let mut state = folded(&before);
+        let mut state = fold_events(&before);
         let turn = if name == "a turn skipped" { 2 } else { state.turn.0 };
         let (seq, stage) = (state.seq, state.stage.clone());
-        assert!(matches!(push(&mut state, turn, event), Err(CorruptLog::Illegal { .. })), "{name}");
+        assert!(matches!(apply_event(&mut state, turn, event), Err(CorruptLog::Illegal { .. })), "{name}");
         assert_eq!((state.seq, state.stage), (seq, stage), "{name}");
     }
-    let mut state = folded(&[(0, started())]);
+    let mut state = fold_events(&[(0, run_started())]);
     let meta = EventMeta { seq: Seq(7), hash: EventHash::ZERO, turn: Turn(0), epoch: Epoch(1) };
-    assert!(matches!(state.apply(meta, told("x")), Err(CorruptLog::Gap { .. })));
+    assert!(matches!(state.apply(meta, user_message("x")), Err(CorruptLog::Gap { .. })));
 }
 
 #[test]
-fn what_is_told_between_intent_and_result_comes_after_the_results() {
-    let state = folded(&[
-        (0, started()),
-        (1, asked(1, 1)),
-        (1, told("while the model thinks")),
-        (1, answered(1, "I read.", 2)),
-        (1, wanted(1, 0)),
-        (1, wanted(1, 1)),
-        (1, told("while the tools run")),
-        (1, finished(1, 1, ToolFacts::default())),
-        (1, finished(1, 0, ToolFacts::default())),
+fn message_between_intent_and_result_comes_after_the_results() {
+    let state = fold_events(&[
+        (0, run_started()),
+        (1, model_requested(1, 1)),
+        (1, user_message("while the model thinks")),
+        (1, model_answered(1, "I read.", 2)),
+        (1, tool_requested(1, 0)),
+        (1, tool_requested(1, 1)),
+        (1, user_message("while the tools run")),
+        (1, tool_finished(1, 1, ToolFacts::default())),
+        (1, tool_finished(1, 0, ToolFacts::default())),
     ]);
-    assert_eq!(state.stage, Stage::Deciding);
+    assert_eq!(state.stage, RunStage::Deciding);
     let conversation = state.transcript.conversation(None);
     assert_sendable(&conversation);
     let last: Vec<String> = conversation
@@ -219,8 +223,8 @@ fn what_is_told_between_intent_and_result_comes_after_the_results() {
         .parts
         .iter()
         .map(|part| match part {
-            Part::ToolResult { call, .. } => call.to_string(),
-            Part::Text { text: Content::Text(text) } => text.clone(),
+            MessagePart::ToolResult { call, .. } => call.to_string(),
+            MessagePart::Text { text: Content::Text(text) } => text.clone(),
             other => format!("{other:?}"),
         })
         .collect();
@@ -228,9 +232,9 @@ fn what_is_told_between_intent_and_result_comes_after_the_results() {
 }
 
 #[test]
-fn facts_of_results_reach_the_state() {
-    let path = WorkPath::new("a.py").expect("legal");
-    let seen = FileSeen { path: path.clone(), hash: crate::ids::BlobHash::of(b"1") };
+fn tool_facts_update_the_state() {
+    let path = WorkspacePath::new("a.py").expect("legal");
+    let seen = FileVersion { path: path.clone(), hash: crate::ids::BlobHash::of(b"1") };
     let facts = ToolFacts {
         read: vec![seen.clone()],
         tests: Some(TestCounts { failed: 1, ..TestCounts::default() }),
@@ -238,12 +242,12 @@ fn facts_of_results_reach_the_state() {
         ..ToolFacts::default()
     };
     let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: seen.hash };
-    let state = folded(&[
-        (0, started()),
-        (1, asked(1, 1)),
-        (1, answered(1, "", 1)),
-        (1, wanted(1, 0)),
-        (1, finished(1, 0, facts)),
+    let state = fold_events(&[
+        (0, run_started()),
+        (1, model_requested(1, 1)),
+        (1, model_answered(1, "", 1)),
+        (1, tool_requested(1, 0)),
+        (1, tool_finished(1, 0, facts)),
         (
             1,
             SnapshotTaken {
@@ -256,22 +260,25 @@ fn facts_of_results_reach_the_state() {
             .into(),
         ),
     ]);
-    assert_eq!(state.read_set.get(&path), Some(&seen.hash));
+    assert_eq!(state.known_hashes.get(&path), Some(&seen.hash));
     assert_eq!(state.overlay.get(&path), Some(&Some(entry)));
     assert_eq!(state.tree, Some(TreeHash::of(b"t")));
-    assert!(state.fixing);
-    assert_eq!(state.troubles.iter().map(|trouble| trouble.signature.as_str()).collect::<Vec<_>>(), ["e"]);
+    assert!(state.fix_is_next);
+    assert_eq!(
+        state.unresolved_failures.iter().map(|trouble| trouble.signature.as_str()).collect::<Vec<_>>(),
+        ["e"]
+    );
     assert_eq!((state.totals.cost_nusd, state.totals.tool_calls), (7, 1));
 }
 
 #[test]
-fn parts_of_a_snapshot_count_once_the_last_has_come_under_their_epoch() {
+fn snapshot_parts_count_once_the_last_arrives_in_the_same_epoch() {
     let part = |name: &str, more| {
-        let change = PathChange { path: WorkPath::new(name).expect("legal"), entry: None };
+        let change = PathChange { path: WorkspacePath::new(name).expect("legal"), entry: None };
         let tree = TreeHash::of(b"whole");
         SnapshotTaken { changes: vec![change], git_changes: vec![], tree, left_out: vec![], more }
     };
-    let before = folded(&[(0, started())]);
+    let before = fold_events(&[(0, run_started())]);
     let apply = |state: &mut RunState, epoch, part| {
         let meta =
             EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: Turn(0), epoch: Epoch(epoch) };
@@ -295,8 +302,9 @@ fn parts_of_a_snapshot_count_once_the_last_has_come_under_their_epoch() {
 }
 
 #[test]
-fn a_fork_goes_on_from_its_parents_hash_and_from_no_other() {
-    let mut parent = folded(&[(0, started()), (1, asked(1, 1)), (1, answered(1, "done", 0))]);
+fn fork_continues_only_from_its_parents_hash() {
+    let mut parent =
+        fold_events(&[(0, run_started()), (1, model_requested(1, 1)), (1, model_answered(1, "done", 0))]);
     parent.hash = EventHash::of(b"head");
     let forked = |seq, hash| {
         RunEvent::from(Forked {
@@ -306,7 +314,7 @@ fn a_fork_goes_on_from_its_parents_hash_and_from_no_other() {
             seq,
             hash,
             turn: Turn(1),
-            why: ForkWhy::Fork,
+            why: ForkReason::Fork,
             engine: None,
             models: None,
             hint: Some("try it otherwise".into()),
@@ -320,7 +328,7 @@ fn a_fork_goes_on_from_its_parents_hash_and_from_no_other() {
     assert_eq!(child.seq, Seq(1));
     assert_eq!(child.pins.as_ref().map(|pins| pins.run.0.as_u128()), Some(9));
     assert!(child.transcript.has_notes());
-    push(&mut child, 2, asked(2, 1)).expect("goes on");
+    apply_event(&mut child, 2, model_requested(2, 1)).expect("goes on");
     assert_sendable(&child.transcript.conversation(None));
 }
 
@@ -330,29 +338,29 @@ proptest! {
     fn every_request_is_sendable(
         turns in prop::collection::vec((0usize..4, any::<[bool; 3]>(), any::<bool>(), any::<bool>()), 1..12)
     ) {
-        let mut state = folded(&[(0, started())]);
+        let mut state = fold_events(&[(0, run_started())]);
         for (at, (calls, tell, reversed, empty)) in turns.into_iter().enumerate() {
             let turn = at as u32 + 1;
             assert_sendable(&state.transcript.conversation(Some("nudge")));
-            if tell[0] { push(&mut state, turn - 1, told("a")).expect("inbox"); }
-            push(&mut state, turn, asked(turn, 1)).expect("asked");
-            if tell[1] { push(&mut state, turn, told("b")).expect("inbox"); }
-            push(&mut state, turn, answered(turn, if empty { "" } else { "words" }, calls)).expect("answered");
-            for index in 0..calls { push(&mut state, turn, wanted(turn, index)).expect("intent"); }
-            if tell[2] { push(&mut state, turn, told("c")).expect("inbox"); }
+            if tell[0] { apply_event(&mut state, turn - 1, user_message("a")).expect("inbox"); }
+            apply_event(&mut state, turn, model_requested(turn, 1)).expect("asked");
+            if tell[1] { apply_event(&mut state, turn, user_message("b")).expect("inbox"); }
+            apply_event(&mut state, turn, model_answered(turn, if empty { "" } else { "words" }, calls)).expect("answered");
+            for index in 0..calls { apply_event(&mut state, turn, tool_requested(turn, index)).expect("intent"); }
+            if tell[2] { apply_event(&mut state, turn, user_message("c")).expect("inbox"); }
             let order: Vec<usize> = if reversed { (0..calls).rev().collect() } else { (0..calls).collect() };
-            for index in order { push(&mut state, turn, finished(turn, index, ToolFacts::default())).expect("result"); }
+            for index in order { apply_event(&mut state, turn, tool_finished(turn, index, ToolFacts::default())).expect("result"); }
             if calls == 0 && !tell[1] && !tell[2] {
                 // The model spoke last: nothing would be asked of it without a word from somebody.
-                push(&mut state, turn, told("go on")).expect("inbox");
+                apply_event(&mut state, turn, user_message("go on")).expect("inbox");
             }
-            prop_assert_eq!(&state.stage, &Stage::Deciding);
+            prop_assert_eq!(&state.stage, &RunStage::Deciding);
         }
         assert_sendable(&state.transcript.conversation(None));
     }
 }
 
-pub(crate) fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
+pub(crate) fn to_log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
     let mut head = Head::EMPTY;
     let mut log = Vec::new();
     for (turn, event) in events {
@@ -370,7 +378,7 @@ pub(crate) fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
             prev_hash: head.hash,
             hash: EventHash::ZERO,
         };
-        envelope.hash = envelope.computed_hash();
+        envelope.hash = envelope.compute_hash();
         head = Head { seq: envelope.seq, hash: envelope.hash };
         log.push(envelope);
     }
@@ -378,9 +386,9 @@ pub(crate) fn log(events: Vec<(u32, RunEvent)>) -> Vec<Envelope> {
 }
 
 #[test]
-fn the_model_is_told_what_a_person_changed() {
+fn model_is_told_which_files_a_person_changed() {
     let change = |path: &str, there: bool| PathChange {
-        path: WorkPath::new(path).unwrap(),
+        path: WorkspacePath::new(path).unwrap(),
         entry: there.then_some(Entry { kind: EntryKind::Dir, mode: 0o700, size: 0, hash: BlobHash([0; 32]) }),
     };
     let taken = |changes: Vec<PathChange>| {
@@ -393,17 +401,18 @@ fn the_model_is_told_what_a_person_changed() {
         })
     };
     let edited = || RunEvent::from(WorkspaceEdited { by: "me".into() });
-    let mut state = folded(&[(0, started()), (1, asked(1, 1)), (1, answered(1, "done", 0))]);
-    push(&mut state, 1, taken(vec![change("a/silent", true)])).unwrap();
+    let mut state =
+        fold_events(&[(0, run_started()), (1, model_requested(1, 1)), (1, model_answered(1, "done", 0))]);
+    apply_event(&mut state, 1, taken(vec![change("a/silent", true)])).unwrap();
     assert!(!state.transcript.has_notes(), "a snapshot alone is the run's own");
-    push(&mut state, 1, edited()).unwrap();
-    push(&mut state, 1, taken(vec![change("a", true), change("b", false)])).unwrap();
-    push(&mut state, 1, taken((0..50).map(|n| change(&format!("d{n}"), true)).collect())).unwrap();
+    apply_event(&mut state, 1, edited()).unwrap();
+    apply_event(&mut state, 1, taken(vec![change("a", true), change("b", false)])).unwrap();
+    apply_event(&mut state, 1, taken((0..50).map(|n| change(&format!("d{n}"), true)).collect())).unwrap();
     assert!(state.transcript.has_notes(), "it calls for an answer: the run does not end as it stood");
     let words = |state: &RunState| {
         let said = state.transcript.conversation(None);
         let parts = said.iter().last().unwrap().message.parts.iter().map(|part| match part {
-            Part::Text { text: Content::Text(text) } => text.clone(),
+            MessagePart::Text { text: Content::Text(text) } => text.clone(),
             other => panic!("{other:?}"),
         });
         parts.collect::<Vec<_>>()
@@ -413,11 +422,11 @@ fn the_model_is_told_what_a_person_changed() {
     assert!(told[0].ends_with("Changed: a, b (removed)"), "{}", told[0]);
     assert!(told[1].ends_with("d39, and 10 more"), "{}", told[1]);
     // What the run changes after that is its own again.
-    push(&mut state, 1, super::Told { text: "go on".into(), by: "me".into() }.into()).unwrap();
-    push(&mut state, 1, taken(vec![change("c", true)])).unwrap();
+    apply_event(&mut state, 1, super::Told { text: "go on".into(), by: "me".into() }.into()).unwrap();
+    apply_event(&mut state, 1, taken(vec![change("c", true)])).unwrap();
     assert_eq!(words(&state).len(), 3);
     assert_eq!(state.overlay.len(), 54);
     // Between an intent and its result nobody changes the workspace.
-    push(&mut state, 2, asked(2, 1)).unwrap();
-    assert!(push(&mut state, 2, edited()).is_err());
+    apply_event(&mut state, 2, model_requested(2, 1)).unwrap();
+    assert!(apply_event(&mut state, 2, edited()).is_err());
 }

@@ -14,7 +14,7 @@ pub const LIMITS_MAX: usize = 100;
 const PROVIDER_BYTES_MAX: usize = 64;
 
 /// Whether a provider may be called so: `openai`.
-pub fn is_provider(name: &str) -> bool {
+pub fn is_provider_name(name: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !name.is_empty() && name.len() <= PROVIDER_BYTES_MAX && name.bytes().all(legal)
 }
@@ -22,30 +22,30 @@ pub fn is_provider(name: &str) -> bool {
 /// So many in a time: `50/m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct RateLimit {
     /// How many; at least 1.
     pub count: u64,
     /// Within this time; at least 1, at most a day.
     pub per_ms: u64,
 }
 
-impl Rate {
+impl RateLimit {
     /// Longest time of a rate, a day.
     pub const PER_MS_MAX: u64 = 86_400_000;
 
     /// Whether it is one.
-    pub const fn is_good(self) -> bool {
+    pub const fn is_valid(self) -> bool {
         self.count > 0 && self.per_ms > 0 && self.per_ms <= Self::PER_MS_MAX
     }
 
     /// The time that `units` take up, in microseconds, rounded up.
-    pub fn time_us(self, units: u64) -> i64 {
+    pub fn duration_us(self, units: u64) -> i64 {
         let us = (u128::from(units) * u128::from(self.per_ms) * 1000).div_ceil(u128::from(self.count.max(1)));
         i64::try_from(us).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.per_ms {
             1000 => write!(f, "{}/s", self.count),
@@ -56,7 +56,7 @@ impl fmt::Display for Rate {
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for RateLimit {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         let read = || {
@@ -67,7 +67,7 @@ impl FromStr for Rate {
                 "h" => 3_600_000,
                 other => other.strip_suffix("ms")?.parse().ok()?,
             };
-            Some(Self { count: count.parse().ok()?, per_ms }).filter(|rate| rate.is_good())
+            Some(Self { count: count.parse().ok()?, per_ms }).filter(|rate| rate.is_valid())
         };
         read().ok_or_else(|| ParseIdError::new("rate (a number per second, minute or hour, as 50/m)", text))
     }
@@ -79,10 +79,10 @@ impl FromStr for Rate {
 pub struct ProviderLimits {
     /// Requests; none = as fast as one likes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Rate>,
+    pub requests: Option<RateLimit>,
     /// Tokens, of requests and answers; likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Rate>,
+    pub tokens: Option<RateLimit>,
     /// Calls under way at a time; likewise. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
@@ -103,7 +103,7 @@ pub struct PermitCost {
 
 impl fmt::Display for ProviderLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = |rate: Option<Rate>, what| rate.map(|rate| format!("{rate} {what}"));
+        let rate = |rate: Option<RateLimit>, what| rate.map(|rate| format!("{rate} {what}"));
         let at_a_time = self.concurrent.map(|max| format!("{max} at a time"));
         let all = [rate(self.requests, "requests"), rate(self.tokens, "tokens"), at_a_time];
         f.write_str(&all.into_iter().flatten().collect::<Vec<_>>().join(", "))
@@ -112,15 +112,15 @@ impl fmt::Display for ProviderLimits {
 
 impl ProviderLimits {
     /// Whether its rates are rates, and there is one.
-    pub fn is_good(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         let rates = [self.requests, self.tokens];
         let any = rates.iter().any(Option::is_some) || self.concurrent.is_some();
-        any && rates.into_iter().flatten().all(Rate::is_good) && self.concurrent != Some(0)
+        any && rates.into_iter().flatten().all(RateLimit::is_valid) && self.concurrent != Some(0)
     }
 
     /// What a request of so many tokens takes.
-    pub fn cost(&self, tokens: u64, correction: i64) -> PermitCost {
-        let of = |rate: Option<Rate>, units| rate.map_or(0, |rate| rate.time_us(units));
+    pub fn permit_cost(&self, tokens: u64, correction: i64) -> PermitCost {
+        let of = |rate: Option<RateLimit>, units| rate.map_or(0, |rate| rate.duration_us(units));
         let corrected = of(self.tokens, correction.unsigned_abs());
         PermitCost {
             requests_us: of(self.requests, 1),
@@ -156,22 +156,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_read_back_and_take_their_time() {
+    fn rate_limits_round_trip_and_have_a_duration() {
         for (text, count, per_ms) in
             [("50/m", 50, 60_000), ("5/s", 5, 1000), ("1/h", 1, 3_600_000), ("7/250ms", 7, 250)]
         {
-            let rate: Rate = text.parse().expect("a rate");
-            assert_eq!((rate, rate.to_string().as_str()), (Rate { count, per_ms }, text));
+            let rate: RateLimit = text.parse().expect("a rate");
+            assert_eq!((rate, rate.to_string().as_str()), (RateLimit { count, per_ms }, text));
         }
         for bad in ["", "5", "5/", "/s", "0/s", "5/d", "-1/s", "5/0ms", "5/86400001ms"] {
-            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+            assert!(bad.parse::<RateLimit>().is_err(), "{bad}");
         }
         let limits =
             ProviderLimits { requests: "3/s".parse().ok(), tokens: "60000/m".parse().ok(), concurrent: None };
-        let cost = limits.cost(500, -100);
+        let cost = limits.permit_cost(500, -100);
         assert_eq!((cost.requests_us, cost.tokens_us, cost.correction_us), (333_334, 500_000, -100_000));
-        assert!(ProviderLimits { concurrent: Some(1), ..ProviderLimits::default() }.is_good());
-        assert!(!ProviderLimits { concurrent: Some(0), ..limits }.is_good());
-        assert!(limits.is_good() && !ProviderLimits::default().is_good());
+        assert!(ProviderLimits { concurrent: Some(1), ..ProviderLimits::default() }.is_valid());
+        assert!(!ProviderLimits { concurrent: Some(0), ..limits }.is_valid());
+        assert!(limits.is_valid() && !ProviderLimits::default().is_valid());
     }
 }

@@ -16,7 +16,7 @@ pub const MEMORY_VALUE_BYTES_MAX: usize = 16 * 1024;
 /// Keys of one scope: a list of them must stay readable.
 pub const MEMORY_KEYS_MAX: usize = 1000;
 /// Characters of a value that lists show.
-pub const MEMORY_BEGIN_CHARS: usize = 80;
+pub const MEMORY_PREVIEW_CHARS: usize = 80;
 /// Longest name of a repository, in bytes.
 pub const MEMORY_REPOSITORY_BYTES_MAX: usize = 4096;
 
@@ -27,9 +27,9 @@ pub fn is_memory_key(key: &str) -> bool {
 }
 
 /// The begin of a value, on one line.
-pub fn memory_begin(value: &str) -> String {
+pub fn memory_preview(value: &str) -> String {
     let mut begin: String =
-        value.trim().lines().next().unwrap_or_default().chars().take(MEMORY_BEGIN_CHARS).collect();
+        value.trim().lines().next().unwrap_or_default().chars().take(MEMORY_PREVIEW_CHARS).collect();
     if begin.len() < value.trim().len() {
         begin.push('…');
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_lines() {
+    fn memory_key_is_a_single_line() {
         for (key, good) in [
             ("a", true),
             ("build/how to test", true),
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(is_memory_key(key), good, "{key:?}");
         }
         assert!(is_memory_key(&"ü".repeat(128)) && !is_memory_key(&"a".repeat(129)));
-        assert_eq!(memory_begin("\n one\ntwo"), "one…");
-        assert_eq!(memory_begin(""), "");
+        assert_eq!(memory_preview("\n one\ntwo"), "one…");
+        assert_eq!(memory_preview(""), "");
     }
 }

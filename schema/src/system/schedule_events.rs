@@ -53,7 +53,7 @@ deserialize_from_text!(ScheduleName);
 /// What becomes of firings that were due while no coordinator ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Missed {
+pub enum MissedFiringPolicy {
     /// However many there were, the last of them is made up for.
     #[default]
     Once,
@@ -64,7 +64,7 @@ pub enum Missed {
 /// What becomes of a firing while the task of the last one has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Overlap {
+pub enum OverlapPolicy {
     /// It gives no task.
     #[default]
     Skip,
@@ -75,23 +75,23 @@ pub enum Overlap {
 /// When a schedule gives tasks, and which.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Schedule {
+pub struct TaskSchedule {
     /// Five fields as of cron (minute, hour, day of the month, month, day of the week), or `@daily` and the like.
     pub cron: String,
     /// The zone its times are of, as `Europe/Berlin`.
-    #[serde(default = "Schedule::default_tz")]
+    #[serde(default = "TaskSchedule::default_tz")]
     pub tz: String,
     /// The task. Its base was pinned when the schedule was set.
     pub spec: Box<TaskSpec>,
     /// See [`Missed`].
     #[serde(default)]
-    pub missed: Missed,
+    pub missed: MissedFiringPolicy,
     /// See [`Overlap`].
     #[serde(default)]
-    pub overlap: Overlap,
+    pub overlap: OverlapPolicy,
 }
 
-impl Schedule {
+impl TaskSchedule {
     fn default_tz() -> String {
         "UTC".to_owned()
     }
@@ -103,7 +103,7 @@ pub struct ScheduleSet {
     /// Its name.
     pub name: ScheduleName,
     /// From here on.
-    pub schedule: Schedule,
+    pub schedule: TaskSchedule,
     /// Who.
     pub by: String,
 }
@@ -137,7 +137,7 @@ pub struct ScheduleFired {
     /// The time that came; for one fired by hand, when that was.
     pub at: Timestamp,
     /// What it gave.
-    pub gave: Fired,
+    pub gave: FiringResult,
     /// Who fired it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -146,11 +146,11 @@ pub struct ScheduleFired {
 /// What a firing gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fired {
+pub enum FiringResult {
     /// This task.
     Task(TaskId),
     /// None.
-    Skipped(SkippedWhy),
+    Skipped(SkipReason),
     /// None: the task named before for the same time was refused, in these words.
     Refused(String),
 }
@@ -158,7 +158,7 @@ pub enum Fired {
 /// Why a firing gives no task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum SkippedWhy {
+pub enum SkipReason {
     /// No coordinator ran when it was due, and the schedule says `missed: skip`.
     Missed,
     /// The task of the firing before had not ended, and the schedule says `overlap: skip`.

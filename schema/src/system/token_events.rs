@@ -16,7 +16,7 @@ pub const TOKENS_MAX: usize = 1000;
 /// What an API token is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TokenRole {
     /// Everything but a run's own appends.
     Admin,
     /// Submits, cancels, retries, tells, resumes; reads.
@@ -27,7 +27,7 @@ pub enum Role {
     Read,
 }
 
-impl Role {
+impl TokenRole {
     /// All roles, in declaration order.
     pub const ALL: [Self; 4] = [Self::Admin, Self::Submit, Self::Worker, Self::Read];
 
@@ -56,7 +56,7 @@ impl TokenName {
     }
 
     /// Whether a token may be made of this name.
-    pub fn is_new(&self) -> bool {
+    pub fn is_valid_for_creation(&self) -> bool {
         self.0.starts_with(|first: char| first.is_ascii_alphanumeric())
     }
 }
@@ -86,7 +86,7 @@ pub struct TokenCreated {
     /// Its name: stands in the log as who submitted, told or cancelled.
     pub name: TokenName,
     /// What it is good for.
-    pub role: Role,
+    pub role: TokenRole,
     /// BLAKE3 of it.
     pub hash: BlobHash,
     /// From when on it is good for nothing.
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_words() {
+    fn token_names_are_plain_words() {
         for bad in ["", "a b", "a/b", "ü", "a\n", &"x".repeat(65), "'; DROP"] {
             assert!(bad.parse::<TokenName>().is_err(), "{bad}");
         }
         assert!("ci-2_b.X".parse::<TokenName>().is_ok());
-        for role in Role::ALL {
+        for role in TokenRole::ALL {
             assert_eq!(serde_json::to_value(role).expect("json"), role.as_str());
         }
     }

@@ -6,7 +6,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{conditions::Labels, record::TaskRecord, spec::TaskSpec};
+use super::{lease_conditions::LabelSet, task_record::TaskRecord, task_spec::TaskSpec};
 use crate::{
     ids::{BatchId, BlobHash, ParseIdError, QueueName},
     message::ModelRef,
@@ -30,7 +30,7 @@ pub struct Flow {
     /// Batch; none = with all others of the queue that have none.
     pub batch: Option<BatchId>,
     /// Labels its worker must have.
-    pub selector: Labels,
+    pub selector: LabelSet,
     /// Hash of its setup commands, shortened; empty where there are none.
     pub setup: String,
     /// Models that its tasks may ask, the main one first; scripted ones, which need nothing of a worker, are left out.
@@ -41,13 +41,13 @@ pub struct Flow {
 
 impl Flow {
     /// The flow of a task.
-    pub fn of(spec: &TaskSpec) -> Self {
+    pub fn from_spec(spec: &TaskSpec) -> Self {
         Self {
             queue: spec.queue.clone(),
             batch: spec.batch,
             selector: spec.conditions.selector.clone(),
             setup: Self::setup_hash(&spec.setup),
-            models: models(spec),
+            models: flow_models(spec),
             engine: spec.engine.clone(),
         }
     }
@@ -63,7 +63,7 @@ impl Flow {
     }
 }
 
-fn models(spec: &TaskSpec) -> Vec<ModelRef> {
+fn flow_models(spec: &TaskSpec) -> Vec<ModelRef> {
     let others = [&spec.explore_model, &spec.fallback_model].into_iter().flatten();
     let roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
     let (mut models, mut bytes) = (Vec::new(), 0);
@@ -121,7 +121,7 @@ impl FromStr for Flow {
 impl TaskRecord {
     /// Its place within its flow, the lowest first: since when it may be leased, in microseconds, put back by
     /// [`AGING_MS`] for each point of priority.
-    pub fn rank(&self) -> i64 {
+    pub fn lease_rank(&self) -> i64 {
         let aging_us = AGING_MS as i64 * 1000;
         self.available_at.0.saturating_sub(i64::from(self.spec.priority).saturating_mul(aging_us))
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_read_back() {
+    fn flows_round_trip_as_text() {
         let batch = Some(BatchId(uuid::Uuid::from_u128(7)));
         let models = vec![model("a\tb", None), model("\"c\",", Some("http://127.0.0.1:1/v1"))];
         for (batch, selector, setup, models, engine) in [
@@ -193,7 +193,7 @@ mod tests {
         let fits = |spec: &TaskSpec| spec.conditions.check().is_ok();
         for n in 0..32 {
             let before = longest.conditions.selector.clone();
-            longest.conditions.selector = Labels::new((0..=n).map(label).collect()).expect("labels");
+            longest.conditions.selector = LabelSet::new((0..=n).map(label).collect()).expect("labels");
             if !fits(&longest) {
                 assert!(before.to_string().len() > 1000 - 2 * 64, "refused only where it is long");
                 longest.conditions.selector = before;
@@ -201,30 +201,30 @@ mod tests {
             }
         }
         assert!(fits(&longest));
-        let text = Flow::of(&longest).to_string();
+        let text = Flow::from_spec(&longest).to_string();
         assert!(text.len() > 1900 && text.len() <= KEY_BYTES_MAX, "{} bytes", text.len());
     }
 
     #[test]
     fn tasks_share_a_flow_when_they_need_the_same_of_a_worker() {
-        let plain = Flow::of(&spec(|_| {}));
+        let plain = Flow::from_spec(&spec(|_| {}));
         assert!(plain.models.is_empty() && plain.setup.is_empty(), "{plain}");
-        let set_up = Flow::of(&spec(|spec| spec["setup"] = serde_json::json!(["make"])));
-        let otherwise = Flow::of(&spec(|spec| spec["setup"] = serde_json::json!(["make", "true"])));
+        let set_up = Flow::from_spec(&spec(|spec| spec["setup"] = serde_json::json!(["make"])));
+        let otherwise = Flow::from_spec(&spec(|spec| spec["setup"] = serde_json::json!(["make", "true"])));
         assert!(set_up.setup.len() == 16 && otherwise.setup.len() == 16 && set_up != otherwise);
-        let several = Flow::of(&spec(|spec| {
+        let several = Flow::from_spec(&spec(|spec| {
             spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
             spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": "b" });
             spec["explore_model"] = spec["model"].clone();
         }));
         assert_eq!(several.models, [model("a", None), model("b", None)]);
-        let escaped = Flow::of(&spec(|spec| {
+        let escaped = Flow::from_spec(&spec(|spec| {
             spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
             let name = "\u{1}".repeat(MODELS_BYTES_MAX / 4);
             spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": name });
         }));
         assert_eq!(escaped.models, [model("a", None)], "an escape counts as it is written");
-        let endless = Flow::of(&spec(|spec| {
+        let endless = Flow::from_spec(&spec(|spec| {
             spec["model"] = serde_json::json!({ "provider": "openai", "name": "a" });
             let name = "b".repeat(MODELS_BYTES_MAX);
             spec["fallback_model"] = serde_json::json!({ "provider": "openai", "name": name });

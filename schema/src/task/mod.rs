@@ -1,31 +1,31 @@
 //! A task of the backlog: what is asked, its events, and the state they fold to.
 
-mod conditions;
-mod delegated;
-mod deliveries;
-mod delivery;
-mod event;
+mod delegation;
+mod delivery_events;
+mod delivery_history;
 mod field_error;
 mod flow;
-mod inbox;
+mod inbox_spec;
+mod lease_conditions;
 mod priority;
-mod record;
-mod role;
-mod spec;
+mod role_override;
+mod task_event;
+mod task_record;
+mod task_spec;
 #[cfg(test)]
 mod tests;
 
 pub use crate::task_state::TaskState;
-pub use conditions::*;
-pub use delegated::*;
-pub use deliveries::*;
-pub use delivery::*;
-pub use event::*;
+pub use delegation::*;
+pub use delivery_events::*;
+pub use delivery_history::*;
 pub use field_error::*;
 pub use flow::*;
-pub use inbox::*;
+pub use inbox_spec::*;
+pub use lease_conditions::*;
 pub use priority::PRIORITY_MAX;
 pub(crate) use priority::read_priority;
-pub use record::*;
-pub use role::*;
-pub use spec::*;
+pub use role_override::*;
+pub use task_event::*;
+pub use task_record::*;
+pub use task_spec::*;

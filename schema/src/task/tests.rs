@@ -10,15 +10,15 @@ fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
         for jitter in [0, 1, u64::MAX / 2, u64::MAX] {
             let delay = backoff.delay_ms(failures, jitter);
             assert!(delay >= centre * 3 / 4 && delay < centre * 5 / 4, "{failures}: {delay}");
-            assert!(delay <= backoff.longest_ms());
+            assert!(delay <= backoff.max_delay_ms());
         }
     }
     assert_eq!(Backoff { base_ms: 0, max_ms: 0 }.delay_ms(1, 7), 0);
 }
 
 /// A task that keeps every rule.
-fn legal() -> TaskSpec {
-    let blob = crate::content::BlobRef::of(b"tree");
+fn valid_spec() -> TaskSpec {
+    let blob = crate::content::BlobRef::for_bytes(b"tree");
     let base = serde_json::json!({ "manifest": blob, "tree": crate::ids::TreeHash::ZERO });
     let model = serde_json::json!({ "provider": "scripted", "name": "x" });
     let whole = serde_json::json!({ "title": "t", "text": "do it", "base": base, "model": model });
@@ -27,7 +27,7 @@ fn legal() -> TaskSpec {
 
 /// Every entrance (HTTP, inbox, schedules, delegation, the command line) shares this check.
 #[test]
-fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
+fn out_of_range_numbers_are_reported_with_their_field() {
     type Set = fn(&mut TaskSpec, i64);
     let max = i64::MAX;
     let table: [(&str, Set, &[i64], &[i64]); 13] = [
@@ -82,12 +82,12 @@ fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
     ];
     for (field, set, good, bad) in table {
         for n in good {
-            let mut task = legal();
+            let mut task = valid_spec();
             set(&mut task, *n);
             assert_eq!(task.check(), Ok(()), "{field} = {n}");
         }
         for n in bad {
-            let mut task = legal();
+            let mut task = valid_spec();
             set(&mut task, *n);
             assert_eq!(task.check().map_err(|error| error.field), Err(field), "{field} = {n}");
         }
@@ -96,7 +96,7 @@ fn numbers_of_a_task_have_their_range_and_are_named_outside_of_it() {
 
 /// What a retry waits for is written into the log, and must be an instant that reads back.
 #[test]
-fn the_longest_backoff_gives_an_instant_that_reads_back() {
+fn longest_backoff_gives_a_representable_instant() {
     let longest = Backoff { base_ms: BACKOFF_MS_MAX, max_ms: BACKOFF_MS_MAX };
     let now: crate::ids::Timestamp = "9000-01-01T00:00:00Z".parse().expect("an instant");
     let at = now.plus_ms(longest.delay_ms(u32::MAX, u64::MAX - 1));
@@ -106,7 +106,7 @@ fn the_longest_backoff_gives_an_instant_that_reads_back() {
 }
 
 #[test]
-fn the_states_read_back() {
+fn task_states_round_trip_as_text() {
     for state in TaskState::ALL {
         assert_eq!(state.as_str().parse(), Ok(state));
         assert_eq!(serde_json::to_string(&state).expect("json"), format!("\"{state}\""));
@@ -114,7 +114,7 @@ fn the_states_read_back() {
 }
 
 #[test]
-fn a_models_address_is_one_that_may_be_asked_and_may_be_written_down() {
+fn model_base_url_is_validated() {
     let check = |text: &str| {
         let model = ModelRef { provider: "openai".into(), name: "x".into(), base_url: Some(text.into()) };
         check_model(&model)
@@ -158,15 +158,15 @@ fn a_models_address_is_one_that_may_be_asked_and_may_be_written_down() {
 }
 
 #[test]
-fn a_branch_has_a_name_that_git_takes() {
+fn branch_names_follow_git_rules() {
     for good in ["x", "fix/rounding", "a-b_c.d", "\u{fc}n\u{ef}", "@x", "a@b", "HEADS"] {
-        assert!(spec::is_branch_name(good), "{good}");
+        assert!(task_spec::is_branch_name(good), "{good}");
     }
     let long = "x".repeat(300);
     for bad in [
         "", "-x", "a b", "a..b", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a.", "a~1", "a^",
         "a:b", "a?", "a*", "a[b", "a\\b", "a@{b", "@", "HEAD", "a\nb", "a\u{7f}", &long,
     ] {
-        assert!(!spec::is_branch_name(bad), "{bad}");
+        assert!(!task_spec::is_branch_name(bad), "{bad}");
     }
 }

@@ -1,14 +1,14 @@
 //! What of a tool call the log holds and decisions need: its recovery class, and the facts of its result.
 
-mod changes;
-mod facts;
-mod network;
+mod network_activity;
 mod not_run;
+mod tool_facts;
+mod workspace_changes;
 
-pub use changes::{Changes, FileChanged, FileDiff, Hunk};
-pub use facts::{
-    ChildFacts, EditLevel, Exceeded, FileSeen, LineCounts, LinesShown, LintBefore, LintSeen, LintStatus,
-    RecoveryClass, TestCounts, ToolFacts, ToolSet,
-};
-pub use network::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused};
+pub use network_activity::{NETWORK_HOSTS_MAX, NetworkActivity, ReachedHost, RefusedHost};
 pub use not_run::{CheckProgress, NotRun, NotRunCause};
+pub use tool_facts::{
+    ChildFacts, EditLevel, ExceededResource, FileVersion, LineCounts, LineRange, LintBaseline, LintResult,
+    LintStatus, RecoveryClass, TestCounts, ToolFacts, ToolSet,
+};
+pub use workspace_changes::{FileChangeKind, FileDiff, Hunk, WorkspaceChanges};

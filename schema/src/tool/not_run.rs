@@ -104,14 +104,14 @@ pub struct NotRun {
 impl NotRun {
     /// A check with this cause and nothing more known.
     #[must_use]
-    pub fn because(cause: NotRunCause, reason: impl Into<String>) -> Self {
+    pub fn new(cause: NotRunCause, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { cause, reason, missing: None, uncollected: Vec::new(), partly: false, by_run: false }
     }
 
     /// A check that lacks this program, runner or package.
     #[must_use]
-    pub fn lacking(cause: NotRunCause, name: &str) -> Self {
-        Self { missing: Some(name.to_owned()), ..Self::because(cause, format!("{name} is not there")) }
+    pub fn for_missing(cause: NotRunCause, name: &str) -> Self {
+        Self { missing: Some(name.to_owned()), ..Self::new(cause, format!("{name} is not there")) }
     }
 }

@@ -5,10 +5,10 @@
 //! of the semantic conventions for generative AI (`gen_ai.*`, release 1.41, status Development); what they have no
 //! word for stands under `docket.*`. Spans hold no prompt, no answer, no argument and no output.
 
-mod fold;
 mod otlp;
+mod run_spans;
 mod span;
 
-pub use fold::RunSpans;
-pub use otlp::{Resource, export_request};
-pub use span::{Moment, Span, SpanId, SpanKind, TraceId, Value};
+pub use otlp::{TraceResource, export_request};
+pub use run_spans::RunSpans;
+pub use span::{AttributeValue, Span, SpanEvent, SpanId, SpanKind, TraceId};

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value as Json, json};
 
-use super::span::{Moment, Span, SpanKind, Value};
+use super::span::{AttributeValue, Span, SpanEvent, SpanKind};
 use crate::ids::Timestamp;
 
 /// What the spans are of: the service, as its owner names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resource {
+pub struct TraceResource {
     /// `service.name`.
     pub service: String,
     /// `service.version`.
@@ -20,73 +20,74 @@ pub struct Resource {
 }
 
 /// One request with these spans.
-pub fn export_request(resource: &Resource, spans: &[Span]) -> Json {
+pub fn export_request(resource: &TraceResource, spans: &[Span]) -> Json {
     let text = |name: &str, value: &str| json!({ "key": name, "value": { "stringValue": value } });
     let mut of = vec![text("service.name", &resource.service), text("service.version", &resource.version)];
     of.extend(resource.attributes.iter().map(|(name, value)| text(name, value)));
-    let spans: Vec<Json> = spans.iter().map(span).collect();
+    let spans: Vec<Json> = spans.iter().map(span_json).collect();
     let scope = json!({ "name": "docket", "version": resource.version });
     json!({ "resourceSpans": [{ "resource": { "attributes": of }, "scopeSpans": [{ "scope": scope, "spans": spans }] }] })
 }
 
-fn span(span: &Span) -> Json {
+fn span_json(span: &Span) -> Json {
     // SPAN_KIND_INTERNAL and SPAN_KIND_CLIENT.
     let kind = match span.kind {
         SpanKind::Internal => 1,
         SpanKind::Client => 3,
     };
     let mut told = json!({
-        "traceId": hex(&span.trace.0),
-        "spanId": hex(&span.id.0),
+        "traceId": to_hex(&span.trace.0),
+        "spanId": to_hex(&span.id.0),
         "name": span.name,
         "kind": kind,
-        "startTimeUnixNano": nanos(span.began_at),
-        "endTimeUnixNano": nanos(span.ended_at),
-        "attributes": attributes(&span.attributes),
+        "startTimeUnixNano": format_nanos(span.began_at),
+        "endTimeUnixNano": format_nanos(span.ended_at),
+        "attributes": attributes_json(&span.attributes),
     });
     if let Some(parent) = span.parent {
-        told["parentSpanId"] = hex(&parent.0).into();
+        told["parentSpanId"] = to_hex(&parent.0).into();
     }
-    if !span.moments.is_empty() {
-        told["events"] = span.moments.iter().map(moment).collect();
+    if !span.events.is_empty() {
+        told["events"] = span.events.iter().map(event_json).collect();
     }
     if let Some(error) = &span.error {
         // STATUS_CODE_ERROR.
         told["status"] = json!({ "code": 2, "message": error });
     }
     if let Some(trace) = span.link {
-        let id = super::span::SpanId::of(crate::ids::RunId(uuid::Uuid::from_bytes(trace.0)), "run");
-        told["links"] = json!([{ "traceId": hex(&trace.0), "spanId": hex(&id.0) }]);
+        let id =
+            super::span::SpanId::from_run_and_name(crate::ids::RunId(uuid::Uuid::from_bytes(trace.0)), "run");
+        told["links"] = json!([{ "traceId": to_hex(&trace.0), "spanId": to_hex(&id.0) }]);
     }
     told
 }
 
-fn moment(moment: &Moment) -> Json {
-    json!({ "timeUnixNano": nanos(moment.at), "name": moment.name, "attributes": attributes(&moment.attributes) })
+fn event_json(moment: &SpanEvent) -> Json {
+    json!({ "timeUnixNano": format_nanos(moment.at), "name": moment.name, "attributes": attributes_json(&moment.attributes) })
 }
 
-fn attributes(of: &[(&'static str, Value)]) -> Vec<Json> {
-    of.iter().map(|(name, value)| json!({ "key": name, "value": any(value) })).collect()
+fn attributes_json(of: &[(&'static str, AttributeValue)]) -> Vec<Json> {
+    of.iter().map(|(name, value)| json!({ "key": name, "value": value_json(value) })).collect()
 }
 
-fn any(value: &Value) -> Json {
+fn value_json(value: &AttributeValue) -> Json {
     match value {
-        Value::Text(text) => json!({ "stringValue": text }),
-        Value::Int(number) => json!({ "intValue": number.to_string() }),
-        Value::Double(number) => json!({ "doubleValue": number }),
-        Value::Bool(yes) => json!({ "boolValue": yes }),
-        Value::Texts(texts) => {
+        AttributeValue::Text(text) => json!({ "stringValue": text }),
+        AttributeValue::Int(number) => json!({ "intValue": number.to_string() }),
+        AttributeValue::Double(number) => json!({ "doubleValue": number }),
+        AttributeValue::Bool(yes) => json!({ "boolValue": yes }),
+        AttributeValue::TextList(texts) => {
             let values: Vec<Json> = texts.iter().map(|text| json!({ "stringValue": text })).collect();
             json!({ "arrayValue": { "values": values } })
         }
     }
 }
 
-fn nanos(at: Timestamp) -> String {
+fn format_nanos(at: Timestamp) -> String {
     (i128::from(at.0).max(0) * 1000).to_string()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
         // Writing to a String cannot fail.
         let _ = write!(out, "{byte:02x}");

@@ -8,7 +8,7 @@ pub struct TraceId(pub [u8; 16]);
 
 impl TraceId {
     /// The trace of a run: its id, so that whoever has one finds the other.
-    pub const fn of(run: RunId) -> Self {
+    pub const fn from_run(run: RunId) -> Self {
         Self(run.0.into_bytes())
     }
 }
@@ -19,7 +19,7 @@ pub struct SpanId(pub [u8; 8]);
 
 impl SpanId {
     /// The span of this name in a run. The same whenever it is derived.
-    pub fn of(run: RunId, name: &str) -> Self {
+    pub fn from_run_and_name(run: RunId, name: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(run.0.as_bytes());
         hasher.update(name.as_bytes());
@@ -40,7 +40,7 @@ pub enum SpanKind {
 
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum AttributeValue {
     /// Text.
     Text(String),
     /// A whole number.
@@ -50,34 +50,34 @@ pub enum Value {
     /// Yes or no.
     Bool(bool),
     /// Texts in order.
-    Texts(Vec<String>),
+    TextList(Vec<String>),
 }
 
-impl From<&str> for Value {
+impl From<&str> for AttributeValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for AttributeValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for AttributeValue {
     fn from(number: u64) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<u32> for Value {
+impl From<u32> for AttributeValue {
     fn from(number: u32) -> Self {
         Self::Int(i64::from(number))
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for AttributeValue {
     fn from(yes: bool) -> Self {
         Self::Bool(yes)
     }
@@ -85,13 +85,13 @@ impl From<bool> for Value {
 
 /// Something that happened at one moment of a span.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Moment {
+pub struct SpanEvent {
     /// What.
     pub name: &'static str,
     /// When.
     pub at: Timestamp,
     /// More of it.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 /// See the module.
@@ -112,9 +112,9 @@ pub struct Span {
     /// When it ended; never before it began.
     pub ended_at: Timestamp,
     /// What is known of it.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
     /// What happened in it.
-    pub moments: Vec<Moment>,
+    pub events: Vec<SpanEvent>,
     /// Why it failed; none where it did not.
     pub error: Option<String>,
     /// The run whose history this one shares.

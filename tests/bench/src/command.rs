@@ -8,18 +8,18 @@ use std::{
 use serde_json::{Map, json};
 
 use crate::{
-    groups::{Setup, measure},
+    groups::{BenchSetup, measure_group},
     harness::{
+        bench_folder::{BenchFolder, remove_contents},
         docket_binary,
-        places::{Place, empty},
     },
-    output::{Form, note, say},
-    report::{Effort, Group, LEFT_OUT, Report, list_figures},
+    output::{OutputFormat, print_line, print_progress},
+    report::{BenchReport, EffortLevel, FigureGroup, LEFT_OUT, list_figures},
 };
 
 /// Exit codes. Scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum BenchExitCode {
     /// All that was measured has a value.
     Ok,
     /// A group broke off, or owes a figure.
@@ -30,7 +30,7 @@ pub(crate) enum Exit {
     TargetMissed,
 }
 
-impl Exit {
+impl BenchExitCode {
     /// The number, the same as `docket` has it where both know it.
     pub(crate) const fn code(self) -> u8 {
         match self {
@@ -68,7 +68,7 @@ Examples:
   docket-bench --only followers
   docket-bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
 )]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// The docket binary to measure [default: `docket` beside this program]
     #[arg(long, value_name = "PATH")]
     docket: Option<PathBuf>,
@@ -101,152 +101,161 @@ pub(crate) struct Args {
     hold_seconds: u32,
     /// Measure this group only; may be given several times
     #[arg(long, value_enum, value_name = "GROUP")]
-    only: Vec<Group>,
+    only: Vec<FigureGroup>,
 }
 
-impl Args {
-    const fn effort(&self) -> Effort {
+impl BenchArgs {
+    const fn effort_level(&self) -> EffortLevel {
         match (self.quick, self.smoke) {
-            (true, _) => Effort::Quick,
-            (false, true) => Effort::Smoke,
-            (false, false) => Effort::Full,
+            (true, _) => EffortLevel::Quick,
+            (false, true) => EffortLevel::Smoke,
+            (false, false) => EffortLevel::Full,
         }
     }
 
     /// The PostgreSQL server. A variable that is empty names none.
-    fn server(&self) -> Option<&str> {
+    fn postgres_server(&self) -> Option<&str> {
         self.postgres.as_deref().filter(|url| !url.trim().is_empty())
     }
 
     /// Why a group cannot be measured with these flags, if so.
-    fn lacks(&self, group: Group) -> Option<&'static str> {
-        let lacks = group.wants_postgres() && self.server().is_none();
+    fn missing_requirement(&self, group: FigureGroup) -> Option<&'static str> {
+        let lacks = group.needs_postgres() && self.postgres_server().is_none();
         lacks.then_some("no server; name one with --postgres or DATABASE_URL")
     }
 
-    const fn form(&self) -> Form {
-        if self.json { Form::Json } else { Form::Text }
+    const fn output_format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { OutputFormat::Text }
     }
 
     /// Finds the binary and makes the place.
-    fn setup(&self) -> anyhow::Result<Setup> {
-        if let Some((group, why)) = self.only.iter().find_map(|group| Some((group, self.lacks(*group)?))) {
+    fn prepare_setup(&self) -> anyhow::Result<BenchSetup> {
+        if let Some((group, why)) =
+            self.only.iter().find_map(|group| Some((group, self.missing_requirement(*group)?)))
+        {
             anyhow::bail!("--only {}: {why}", group.name());
         }
         let parent = self.store_dir.clone().unwrap_or_else(std::env::temp_dir);
-        Ok(Setup {
-            docket: docket_binary::find(self.docket.as_deref())?,
-            place: Place::new(&parent)?,
-            server: self.server().map(str::to_owned),
-            effort: self.effort(),
-            finished_runs: self.finished_runs.unwrap_or(self.effort().finished_runs()) as usize,
-            hold: Duration::from_secs(self.hold_seconds.into()),
+        Ok(BenchSetup {
+            docket: docket_binary::find_docket(self.docket.as_deref())?,
+            place: BenchFolder::new(&parent)?,
+            postgres_server: self.postgres_server().map(str::to_owned),
+            effort: self.effort_level(),
+            finished_runs: self.finished_runs.unwrap_or(self.effort_level().finished_runs()) as usize,
+            snapshot_hold: Duration::from_secs(self.hold_seconds.into()),
         })
     }
 }
 
 /// What the whole took, and of it what came after the last figure.
-struct Took {
-    groups: Vec<(Group, Duration)>,
+struct ElapsedTimes {
+    groups: Vec<(FigureGroup, Duration)>,
     cleanup: Duration,
-    whole: Duration,
+    total: Duration,
 }
 
 /// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is, and so is a figure
 /// that a measured group owes.
-pub(crate) async fn run(args: Args) -> anyhow::Result<Exit> {
+pub(crate) async fn run_bench(args: BenchArgs) -> anyhow::Result<BenchExitCode> {
     if args.list {
-        list_figures(args.form(), &args.only)?;
-        return Ok(Exit::Ok);
+        list_figures(args.output_format(), &args.only)?;
+        return Ok(BenchExitCode::Ok);
     }
     let started = Instant::now();
-    let setup = match args.setup() {
+    let setup = match args.prepare_setup() {
         Ok(setup) => setup,
         Err(error) => {
-            note(&format!("error: {error:#}"));
-            return Ok(Exit::Usage);
+            print_progress(&format!("error: {error:#}"));
+            return Ok(BenchExitCode::Usage);
         }
     };
     if cfg!(debug_assertions) {
-        note("this is a debug build: figures are those of a release build many times over");
+        print_progress("this is a debug build: figures are those of a release build many times over");
     }
-    let (mut report, mut groups) = (Report::default(), Vec::new());
+    let (mut report, mut groups) = (BenchReport::default(), Vec::new());
     let mut removal = None;
-    for group in Group::ALL {
+    for group in FigureGroup::ALL {
         let left_out = (!args.only.is_empty() && !args.only.contains(&group)).then_some(LEFT_OUT);
-        if let Some(why) = left_out.or_else(|| args.lacks(group)) {
-            report.lacks_rest_of(group, why);
+        if let Some(why) = left_out.or_else(|| args.missing_requirement(group)) {
+            report.set_rest_missing(group, why);
             continue;
         }
         if !group.is_timed() {
             let root = setup.place.path().to_owned();
-            removal = Some(tokio::task::spawn_blocking(move || empty(&root, &[group.name()])));
+            removal = Some(tokio::task::spawn_blocking(move || remove_contents(&root, &[group.name()])));
         }
-        groups.push((group, take(group, &args, &setup, &mut report).await));
+        groups.push((group, run_group(group, &args, &setup, &mut report).await));
     }
     let measured = Instant::now();
     clean_up(setup.place, removal).await;
-    let took = Took { groups, cleanup: measured.elapsed(), whole: started.elapsed() };
-    print(&args, &report, &took)?;
-    Ok(exit_of(&report, args.strict))
+    let took = ElapsedTimes { groups, cleanup: measured.elapsed(), total: started.elapsed() };
+    print_report(&args, &report, &took)?;
+    Ok(exit_code(&report, args.strict))
 }
 
 /// Measures a group and says what it owes; how long that took.
-async fn take(group: Group, args: &Args, setup: &Setup, report: &mut Report) -> Duration {
-    note(&format!("measuring: {}", group.name()));
+async fn run_group(
+    group: FigureGroup,
+    args: &BenchArgs,
+    setup: &BenchSetup,
+    report: &mut BenchReport,
+) -> Duration {
+    print_progress(&format!("measuring: {}", group.name()));
     let began = Instant::now();
-    let timeout = timeout(group, args);
-    let broke = match tokio::time::timeout(timeout, Box::pin(measure(group, setup, report))).await {
+    let timeout = group_timeout(group, args);
+    let broke = match tokio::time::timeout(timeout, Box::pin(measure_group(group, setup, report))).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
     };
     if let Some(reason) = broke {
-        note(&format!("error: {} broke off: {reason}", group.name()));
-        report.broke(group, &reason);
+        print_progress(&format!("error: {} broke off: {reason}", group.name()));
+        report.fail_group(group, &reason);
     }
-    for fault in report.check(group) {
-        note(&format!("error: {}: {fault}", group.name()));
+    for fault in report.check_complete(group) {
+        print_progress(&format!("error: {}: {fault}", group.name()));
     }
     began.elapsed()
 }
 
-fn timeout(group: Group, args: &Args) -> Duration {
+fn group_timeout(group: FigureGroup, args: &BenchArgs) -> Duration {
     match group {
-        Group::Finished | Group::FinishedPostgres => {
+        FigureGroup::Finished | FigureGroup::FinishedPostgres => {
             GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
         }
-        Group::DrainPostgres => GROUP_TIMEOUT + Duration::from_secs(args.hold_seconds.into()),
+        FigureGroup::DrainPostgres => GROUP_TIMEOUT + Duration::from_secs(args.hold_seconds.into()),
         // A lease ends in the one; in the others runs append at their own pace, or have many turns.
-        Group::Workers | Group::Followers | Group::FollowersPostgres | Group::Turns | Group::Storage => {
-            GROUP_TIMEOUT * 2
-        }
-        Group::Latency
-        | Group::Sandbox
-        | Group::Snapshots
-        | Group::Sqlite
-        | Group::Postgres
-        | Group::Http
-        | Group::Drain
-        | Group::Overview
-        | Group::OverviewPostgres
-        | Group::Fold
-        | Group::Edit
-        | Group::Engine
-        | Group::Search => GROUP_TIMEOUT,
+        FigureGroup::Workers
+        | FigureGroup::Followers
+        | FigureGroup::FollowersPostgres
+        | FigureGroup::Turns
+        | FigureGroup::Storage => GROUP_TIMEOUT * 2,
+        FigureGroup::Latency
+        | FigureGroup::Sandbox
+        | FigureGroup::Snapshots
+        | FigureGroup::Sqlite
+        | FigureGroup::Postgres
+        | FigureGroup::Http
+        | FigureGroup::Drain
+        | FigureGroup::Overview
+        | FigureGroup::OverviewPostgres
+        | FigureGroup::Fold
+        | FigureGroup::Edit
+        | FigureGroup::Engine
+        | FigureGroup::Search => GROUP_TIMEOUT,
     }
 }
 
-fn exit_of(report: &Report, strict: bool) -> Exit {
-    match (report.failed(), strict && !report.missed().is_empty()) {
-        (true, _) => Exit::Failed,
-        (false, true) => Exit::TargetMissed,
-        (false, false) => Exit::Ok,
+fn exit_code(report: &BenchReport, strict: bool) -> BenchExitCode {
+    match (report.has_failed(), strict && !report.missed_targets().is_empty()) {
+        (true, _) => BenchExitCode::Failed,
+        (false, true) => BenchExitCode::TargetMissed,
+        (false, false) => BenchExitCode::Ok,
     }
 }
 
 /// Removes what is left; `removal` is under way already.
-async fn clean_up(place: Place, removal: Option<tokio::task::JoinHandle<std::io::Result<()>>>) {
+async fn clean_up(place: BenchFolder, removal: Option<tokio::task::JoinHandle<std::io::Result<()>>>) {
     let path = place.path().to_owned();
     if let Some(removal) = removal {
         // What it could not remove, the next one tells.
@@ -254,14 +263,14 @@ async fn clean_up(place: Place, removal: Option<tokio::task::JoinHandle<std::io:
     }
     let removed = tokio::task::spawn_blocking(move || place.remove()).await;
     if let Err(error) = removed.unwrap_or_else(|broke| Err(std::io::Error::other(broke))) {
-        note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+        print_progress(&format!("{} is not removed ({error}); remove it by hand", path.display()));
     }
 }
 
-fn print(args: &Args, report: &Report, took: &Took) -> std::io::Result<()> {
+fn print_report(args: &BenchArgs, report: &BenchReport, took: &ElapsedTimes) -> std::io::Result<()> {
     let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if args.form() == Form::Json {
+    if args.output_format() == OutputFormat::Json {
         let mut about = Map::new();
         about.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         about.insert("debug_build".to_owned(), json!(cfg!(debug_assertions)));
@@ -272,13 +281,13 @@ fn print(args: &Args, report: &Report, took: &Took) -> std::io::Result<()> {
             about.insert(format!("took_{}_s", group.name()), json!(seconds(*time)));
         }
         about.insert("took_cleanup_s".to_owned(), json!(seconds(took.cleanup)));
-        about.insert("took_s".to_owned(), json!(seconds(took.whole)));
-        say(&report.json(about).to_string())
+        about.insert("took_s".to_owned(), json!(seconds(took.total)));
+        print_line(&report.to_json(about).to_string())
     } else {
-        say(report.table().trim_end())?;
+        print_line(report.to_table().trim_end())?;
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-        let (whole, cleanup) = (seconds(took.whole), seconds(took.cleanup));
-        say(&format!("{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"))
+        let (whole, cleanup) = (seconds(took.total), seconds(took.cleanup));
+        print_line(&format!("{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"))
     }
 }
 
@@ -287,15 +296,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missed_target_is_an_exit_code_of_its_own_where_that_is_asked_for() {
-        let mut report = Report::default();
+    fn missed_target_has_its_own_exit_code_when_strict() {
+        let mut report = BenchReport::default();
         report.set("cold_start_ms", 99.0);
-        assert_eq!(exit_of(&report, true), Exit::Ok);
+        assert_eq!(exit_code(&report, true), BenchExitCode::Ok);
         report.set("run_30_turns_ms", 601.0);
-        assert_eq!(report.missed(), ["run_30_turns_ms"]);
-        assert_eq!(exit_of(&report, false), Exit::Ok);
-        assert_eq!((exit_of(&report, true), Exit::TargetMissed.code()), (Exit::TargetMissed, 8));
-        report.broke(Group::Fold, "no room");
-        assert_eq!(exit_of(&report, true), Exit::Failed);
+        assert_eq!(report.missed_targets(), ["run_30_turns_ms"]);
+        assert_eq!(exit_code(&report, false), BenchExitCode::Ok);
+        assert_eq!(
+            (exit_code(&report, true), BenchExitCode::TargetMissed.code()),
+            (BenchExitCode::TargetMissed, 8)
+        );
+        report.fail_group(FigureGroup::Fold, "no room");
+        assert_eq!(exit_code(&report, true), BenchExitCode::Failed);
     }
 }

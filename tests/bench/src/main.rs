@@ -20,21 +20,21 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     // The sandbox that is measured starts this program again as its first process.
-    if let Some(args) = docket_sandbox::init_call(std::env::args_os()) {
+    if let Some(args) = docket_sandbox::sandbox_init_args(std::env::args_os()) {
         docket_sandbox::sandbox_init_main(args);
     }
-    match start(command::Args::parse()) {
+    match run_command(command::BenchArgs::parse()) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(error) => {
-            output::note(&format!("error: {error:#}"));
-            ExitCode::from(command::Exit::Failed.code())
+            output::print_progress(&format!("error: {error:#}"));
+            ExitCode::from(command::BenchExitCode::Failed.code())
         }
     }
 }
 
-fn start(args: command::Args) -> anyhow::Result<command::Exit> {
+fn run_command(args: command::BenchArgs) -> anyhow::Result<command::BenchExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let exit = runtime.block_on(Box::pin(command::run(args)));
+    let exit = runtime.block_on(Box::pin(command::run_bench(args)));
     // What is still running is only waiting: everything that was measured has its value.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     exit

@@ -5,7 +5,7 @@ use std::process::Command;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the program itself is what is tested, and it ends at once")]
-fn it_lists_its_figures_and_names_a_docket_that_is_not_there() {
+fn figures_are_listed_and_missing_docket_is_reported() {
     let bench = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docket-bench"));
         command.args(args).env_remove("DATABASE_URL").output().expect("it starts")

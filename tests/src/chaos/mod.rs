@@ -4,20 +4,20 @@
 //! it was written. What the faults are is drawn beforehand ([`Plan`]); when one strikes depends on how many tasks are
 //! done, never on the clock. The stage is a network and disks of this run's own, in namespaces that end with it.
 
-mod acked;
-mod check;
+mod acknowledgements;
+mod chaos_cluster;
+mod chaos_run;
+mod fault_plan;
+mod history_check;
 #[cfg(test)]
-mod check_tests;
-mod log;
-mod plan;
-mod show;
-mod stage;
-mod tap;
+mod history_check_tests;
+mod recorded_log;
+mod recording_proxy;
 
-pub use acked::{AckedAppend, AckedLease, AckedRenewal, Acknowledged};
-pub use check::{Violation, check};
-pub use log::{Log, Logged};
-pub use plan::{Draws, Fault, Plan, Possible, Strike, pick};
-pub use show::{Outcome, Wanted, play};
-pub use stage::{On, Stage};
-pub use tap::{Seen, Tap};
+pub use acknowledgements::{AckedAppend, AckedLease, AckedRenewal, Acknowledged};
+pub use chaos_cluster::{ChaosCluster, ChaosStore};
+pub use chaos_run::{ChaosOutcome, ExpectedTask, run_chaos};
+pub use fault_plan::{ChaosFault, FaultCapabilities, FaultPlan, PlannedFault, SeededRandom, choose_index};
+pub use history_check::{Violation, check_history};
+pub use recorded_log::{CommittedEvent, RecordedLog};
+pub use recording_proxy::{ProxyRecording, RecordingProxy};

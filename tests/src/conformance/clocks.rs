@@ -2,141 +2,146 @@
 
 use docket_coordinator::{
     decide,
-    store::{Permitted, Taken, Term, Trust},
+    store::{DeadlineTrust, PermitOutcome, TermOutcome, TermRequest},
     system::{FoldError, ScheduleTable},
 };
 use docket_schema::{
+    api::TaskQuery,
     ids::{Epoch, RunId, Seq, StreamId, Timestamp},
-    system::{Missed, Overlap, ProviderLimits, Schedule, ScheduleName, ScheduleSet},
+    system::{MissedFiringPolicy, OverlapPolicy, ProviderLimits, ScheduleName, ScheduleSet, TaskSchedule},
     task::TaskState,
-    wire::TaskQuery,
 };
 
 use super::{
-    Database, World,
-    leases::take_term,
-    world::{LEASE_MS, failure, note, spec},
+    StoreFixture, TestDatabase,
+    fixture::{LEASE_MS, failed_outcome, note_event, task_spec},
+    leases::acquire_term,
 };
 
-const A_DAY_MS: u64 = 24 * 3_600_000;
-const AN_HOUR_MS: u64 = 3_600_000;
-const A_MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 3_600_000;
+const HOUR_MS: u64 = 3_600_000;
+const MINUTE_MS: u64 = 60_000;
 
-pub(super) async fn times_of_a_stream_go_back_with_the_clock(database: Database) {
-    let world = World::open(database).await;
-    world.submit(spec("a")).await;
-    let lease = world.worker().lease_one().await;
+pub(super) async fn stream_timestamps_follow_a_clock_set_back(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    world.submit(task_spec("a")).await;
+    let lease = world.new_worker().lease_one().await;
     let mut at = Seq(0);
     let mut append = async |n| {
-        at = world.append(lease.run, at, Epoch(1), vec![note(n)]).await.expect("appends").head.seq;
-        world.stream(StreamId::Run(lease.run)).await.last().expect("an event").recorded_at
+        at = world.append(lease.run, at, Epoch(1), vec![note_event(n)]).await.expect("appends").head.seq;
+        world.read_stream(StreamId::Run(lease.run)).await.last().expect("an event").recorded_at
     };
     let first = append(1).await;
     // Coordinators differ by less than this.
-    world.set_back(1000);
+    world.set_clock_back(1000);
     assert_eq!(append(2).await, first, "a small difference is hidden");
-    world.pass(1000 + A_DAY_MS);
-    assert!(append(3).await.ms_since(first) >= A_DAY_MS);
-    world.set_back(A_DAY_MS);
+    world.advance_clock(1000 + DAY_MS);
+    assert!(append(3).await.ms_since(first) >= DAY_MS);
+    world.set_clock_back(DAY_MS);
     let after = append(4).await;
-    assert!(after >= first && after.ms_since(first) < A_MINUTE_MS, "{first} {after}");
-    world.check().await;
+    assert!(after >= first && after.ms_since(first) < MINUTE_MS, "{first} {after}");
+    world.check_consistency().await;
 }
 
-pub(super) async fn terms_and_deadlines_are_believed_for_their_longest_time_only(database: Database) {
-    let world = World::open(database).await;
-    let task = world.submit(spec("a")).await;
-    world.pass(A_DAY_MS);
-    assert_eq!(take_term(&world, "ahead").await, Taken::Ours { graced: Some(0) });
-    world.worker().lease_one().await;
-    world.set_back(A_DAY_MS);
-    assert_eq!(take_term(&world, "right").await, Taken::ByAnother, "its term is shortened, not taken away");
-    world.pass(10_000);
-    assert_eq!(take_term(&world, "right").await, Taken::Ours { graced: None });
-    let deadline = world.store.task(task).await.expect("reads").expect("a task").1.expect("it is leased");
+pub(super) async fn terms_and_deadlines_are_trusted_for_their_maximum_duration_only(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let task = world.submit(task_spec("a")).await;
+    world.advance_clock(DAY_MS);
+    assert_eq!(acquire_term(&world, "ahead").await, TermOutcome::Acquired { extended_leases: Some(0) });
+    world.new_worker().lease_one().await;
+    world.set_clock_back(DAY_MS);
+    assert_eq!(
+        acquire_term(&world, "right").await,
+        TermOutcome::HeldByOther,
+        "its term is shortened, not taken away"
+    );
+    world.advance_clock(10_000);
+    assert_eq!(acquire_term(&world, "right").await, TermOutcome::Acquired { extended_leases: None });
+    let deadline = world.store.get_task(task).await.expect("reads").expect("a task").1.expect("it is leased");
     assert_eq!(deadline.ms_since(world.now()).div_ceil(1000), LEASE_MS / 1000, "from when it was shortened");
-    assert_eq!(world.expire().await, 0, "and for its whole time");
-    world.pass(LEASE_MS + 1);
-    assert_eq!(world.expire().await, 1);
-    world.check().await;
+    assert_eq!(world.expire_leases().await, 0, "and for its whole time");
+    world.advance_clock(LEASE_MS + 1);
+    assert_eq!(world.expire_leases().await, 1);
+    world.check_consistency().await;
 }
 
-pub(super) async fn followed_step_gives_every_lease_its_whole_time(database: Database) {
-    let world = World::open(database).await;
+pub(super) async fn clock_step_gives_every_lease_its_full_duration(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
     for n in 0..3 {
-        world.submit(spec(&format!("task {n}"))).await;
+        world.submit(task_spec(&format!("task {n}"))).await;
     }
-    let grace = async |world: &World| {
+    let grace = async |world: &StoreFixture| {
         let now = world.now();
-        let trust = Some(Trust { window_ms: None, lease_ms: LEASE_MS });
+        let trust = Some(DeadlineTrust { max_gap_ms: None, lease_ms: LEASE_MS });
         let (name, holder, until) = ("maintenance", "one".to_owned(), now.plus_ms(10_000));
-        let term = Term { name, holder, until, now, longest_ms: 10_000, trust };
-        world.store.take_term(term).await.expect("answers")
+        let term = TermRequest { name, holder, until, now, max_term_ms: 10_000, deadline_trust: trust };
+        world.store.acquire_term(term).await.expect("answers")
     };
-    assert_eq!(take_term(&world, "one").await, Taken::Ours { graced: Some(0) });
-    world.worker().lease(2).await;
+    assert_eq!(acquire_term(&world, "one").await, TermOutcome::Acquired { extended_leases: Some(0) });
+    world.new_worker().lease(2).await;
     // Ahead: they all look long lost.
-    world.pass(A_DAY_MS);
-    assert_eq!(grace(&world).await, Taken::Ours { graced: Some(2) });
-    assert_eq!(world.expire().await, 0);
+    world.advance_clock(DAY_MS);
+    assert_eq!(grace(&world).await, TermOutcome::Acquired { extended_leases: Some(2) });
+    assert_eq!(world.expire_leases().await, 0);
     // Back: they would be held for a day.
-    world.worker().lease(1).await;
-    world.set_back(A_DAY_MS);
-    assert_eq!(grace(&world).await, Taken::Ours { graced: Some(3) });
-    assert_eq!(world.expire().await, 0);
-    world.pass(LEASE_MS + 1);
-    assert_eq!(world.expire().await, 3);
-    world.check().await;
+    world.new_worker().lease(1).await;
+    world.set_clock_back(DAY_MS);
+    assert_eq!(grace(&world).await, TermOutcome::Acquired { extended_leases: Some(3) });
+    assert_eq!(world.expire_leases().await, 0);
+    world.advance_clock(LEASE_MS + 1);
+    assert_eq!(world.expire_leases().await, 3);
+    world.check_consistency().await;
 }
 
-pub(super) async fn waits_of_a_clock_that_was_ahead_are_over(database: Database) {
-    let world = World::open(database).await;
-    let task = world.submit(spec("a")).await;
-    let worker = world.worker();
+pub(super) async fn waits_from_a_fast_clock_end_when_it_is_corrected(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let task = world.submit(task_spec("a")).await;
+    let worker = world.new_worker();
     let lease = worker.lease_one().await;
-    world.pass(A_DAY_MS);
-    assert_eq!(worker.end(&lease, failure()).await.state, TaskState::Retryable);
+    world.advance_clock(DAY_MS);
+    assert_eq!(worker.end_run(&lease, failed_outcome()).await.state, TaskState::Retryable);
     let record = world.task(task).await;
-    assert!(!decide::waits_too_long(&record, world.now()), "by the clock that decided it");
-    world.set_back(A_DAY_MS);
-    assert_eq!(world.due().await, 0);
-    assert!(decide::waits_too_long(&record, world.now()));
+    assert!(!decide::is_backoff_too_long(&record, world.now()), "by the clock that decided it");
+    world.set_clock_back(DAY_MS);
+    assert_eq!(world.make_due_tasks_available().await, 0);
+    assert!(decide::is_backoff_too_long(&record, world.now()));
     let now = world.now();
-    let after = world.act(task, move |record| Ok(decide::make_available(record, now))).await.expect("due");
+    let after =
+        world.run_command(task, move |record| Ok(decide::make_available(record, now))).await.expect("due");
     assert_eq!(after.state, TaskState::Available);
-    world.check().await;
+    world.check_consistency().await;
 }
 
-pub(super) async fn provider_is_asked_when_the_limit_of_a_clock_ahead_is_over(database: Database) {
-    let world = World::open(database).await;
+pub(super) async fn rate_limit_from_a_fast_clock_ends_when_it_is_corrected(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
     let limits =
         ProviderLimits { requests: Some("1/h".parse().expect("a rate")), ..ProviderLimits::default() };
-    let cost = limits.cost(1000, 0);
+    let cost = limits.permit_cost(1000, 0);
     let permit = async |now: Timestamp| {
-        let caller = (RunId(world.id()), Epoch(1));
-        world.store.permit("openai".to_owned(), caller, cost, now, now).await.expect("answers")
+        let caller = (RunId(world.next_id()), Epoch(1));
+        world.store.request_permit("openai".to_owned(), caller, cost, now, now).await.expect("answers")
     };
     let now = world.now();
-    let ahead = now.plus_ms(A_DAY_MS);
-    assert_eq!(permit(ahead).await, Permitted::At(ahead));
-    let free = now.plus_ms(AN_HOUR_MS);
-    assert_eq!(permit(now).await, Permitted::NotBefore(free), "what was left to wait is left");
-    let half = now.plus_ms(AN_HOUR_MS / 2);
-    assert_eq!(permit(half).await, Permitted::NotBefore(free), "and is waited for once");
-    assert_eq!(permit(free).await, Permitted::At(free));
-    world.check().await;
+    let ahead = now.plus_ms(DAY_MS);
+    assert_eq!(permit(ahead).await, PermitOutcome::GrantedAt(ahead));
+    let free = now.plus_ms(HOUR_MS);
+    assert_eq!(permit(now).await, PermitOutcome::NotBefore(free), "what was left to wait is left");
+    let half = now.plus_ms(HOUR_MS / 2);
+    assert_eq!(permit(half).await, PermitOutcome::NotBefore(free), "and is waited for once");
+    assert_eq!(permit(free).await, PermitOutcome::GrantedAt(free));
+    world.check_consistency().await;
 }
 
-pub(super) async fn schedules_fire_by_the_clock_that_is_right_again(database: Database) {
-    let world = World::open(database).await;
+pub(super) async fn schedules_fire_by_the_corrected_clock(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
     let table = ScheduleTable::default();
     let name: ScheduleName = "tidy".parse().expect("a name");
-    let schedule = Schedule {
+    let schedule = TaskSchedule {
         cron: "* * * * *".to_owned(),
         tz: "UTC".to_owned(),
-        spec: Box::new(spec("tidy")),
-        missed: Missed::Once,
-        overlap: Overlap::Allow,
+        spec: Box::new(task_spec("tidy")),
+        missed: MissedFiringPolicy::Once,
+        overlap: OverlapPolicy::Allow,
     };
     let set = ScheduleSet { name, schedule, by: "me".to_owned() };
     let decide = |_: &_| Ok::<_, FoldError>(Some(set.clone().into()));
@@ -144,21 +149,21 @@ pub(super) async fn schedules_fire_by_the_clock_that_is_right_again(database: Da
     let minutes = async |count: u64| {
         let mut submitted = 0;
         for _ in 0..count {
-            world.pass(A_MINUTE_MS);
-            submitted += table.round(&*world.store, world.now()).await.expect("a round").submitted;
+            world.advance_clock(MINUTE_MS);
+            submitted += table.fire_due(&*world.store, world.now()).await.expect("a round").submitted;
         }
         submitted
     };
     assert_eq!(minutes(10).await, 10);
     // What fired is not doubled, and what had not fired is not passed over.
-    world.set_back(5 * A_MINUTE_MS);
+    world.set_clock_back(5 * MINUTE_MS);
     assert_eq!(minutes(4).await, 0, "they have fired");
     assert_eq!(minutes(3).await, 2);
-    world.pass(A_DAY_MS);
+    world.advance_clock(DAY_MS);
     assert_eq!(minutes(1).await, 1);
-    world.set_back(A_DAY_MS + A_MINUTE_MS);
+    world.set_clock_back(DAY_MS + MINUTE_MS);
     assert_eq!(minutes(5).await, 5, "it does not rest for a day");
     let query = TaskQuery { limit: Some(1000), ..TaskQuery::default() };
-    assert_eq!(world.store.tasks(query).await.expect("reads").tasks.len(), 18);
-    world.check().await;
+    assert_eq!(world.store.list_tasks(query).await.expect("reads").tasks.len(), 18);
+    world.check_consistency().await;
 }

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 /// Which database.
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub enum DatabaseKind {
     /// A file in a folder of its own.
     Sqlite,
     /// A database of its own on this server.
@@ -24,7 +24,7 @@ pub enum Kind {
     },
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DatabaseKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sqlite => "SQLite",
@@ -36,30 +36,30 @@ impl fmt::Display for Kind {
 
 /// See the module.
 #[derive(Clone)]
-pub struct Database {
-    at: At,
+pub struct TestDatabase {
+    location: DatabaseLocation,
 }
 
 #[derive(Clone)]
-enum At {
+enum DatabaseLocation {
     Sqlite { path: PathBuf, _folder: Arc<tempfile::TempDir> },
     Postgres { url: String, store: String },
 }
 
 /// A raw connection.
-pub enum Raw {
+pub enum RawConnection {
     /// To the file.
     Sqlite(sqlx::SqliteConnection),
     /// To the server.
     Postgres(sqlx::PgConnection),
 }
 
-impl Raw {
+impl RawConnection {
     /// Runs statements.
     ///
     /// # Errors
     /// What the database says.
-    pub async fn run(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+    pub async fn execute(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         Ok(match self {
             Self::Sqlite(conn) => sqlx::raw_sql(sql).execute(conn).await?.rows_affected(),
@@ -71,7 +71,7 @@ impl Raw {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn number(&mut self, sql: &str) -> Result<i64, sqlx::Error> {
+    pub async fn query_number(&mut self, sql: &str) -> Result<i64, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         match self {
             Self::Sqlite(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
@@ -83,7 +83,7 @@ impl Raw {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn text(&mut self, sql: &str) -> Result<String, sqlx::Error> {
+    pub async fn query_text(&mut self, sql: &str) -> Result<String, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         match self {
             Self::Sqlite(conn) => sqlx::query_scalar(sql).fetch_one(conn).await,
@@ -95,7 +95,7 @@ impl Raw {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn plan(&mut self, sql: &str) -> Result<String, sqlx::Error> {
+    pub async fn explain_query(&mut self, sql: &str) -> Result<String, sqlx::Error> {
         Ok(match self {
             Self::Sqlite(conn) => {
                 let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -111,18 +111,18 @@ impl Raw {
     }
 }
 
-impl Database {
+impl TestDatabase {
     /// A fresh one.
     ///
     /// # Panics
     /// It cannot be made.
-    pub async fn new(kind: &Kind, name: &str) -> Self {
+    pub async fn new(kind: &DatabaseKind, name: &str) -> Self {
         let at = match kind {
-            Kind::Sqlite => {
+            DatabaseKind::Sqlite => {
                 let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-                At::Sqlite { path: folder.path().join("docket.db"), _folder: folder }
+                DatabaseLocation::Sqlite { path: folder.path().join("docket.db"), _folder: folder }
             }
-            Kind::Postgres { server } | Kind::Pooled { server, .. } => {
+            DatabaseKind::Postgres { server } | DatabaseKind::Pooled { server, .. } => {
                 let name = format!("docket_{name}_{}", std::process::id());
                 let name: String = name.chars().take(63).collect();
                 let mut admin = sqlx::PgConnection::connect(server).await.expect("the server answers");
@@ -138,11 +138,12 @@ impl Database {
                     format!("{base}/{name}?{query}")
                 };
                 let url = of(server);
-                let store = if let Kind::Pooled { pooler, .. } = kind { of(pooler) } else { url.clone() };
-                At::Postgres { url, store }
+                let store =
+                    if let DatabaseKind::Pooled { pooler, .. } = kind { of(pooler) } else { url.clone() };
+                DatabaseLocation::Postgres { url, store }
             }
         };
-        Self { at }
+        Self { location: at }
     }
 
     /// Opens the store on it, as another coordinator would.
@@ -158,9 +159,9 @@ impl Database {
     /// # Errors
     /// What the store says.
     pub async fn try_open(&self) -> Result<Arc<dyn Store>, store::StoreError> {
-        Ok(match &self.at {
-            At::Sqlite { path, .. } => Arc::new(store::sqlite::open(path).await?),
-            At::Postgres { store: url, .. } => Arc::new(store::postgres::open(url).await?),
+        Ok(match &self.location {
+            DatabaseLocation::Sqlite { path, .. } => Arc::new(store::sqlite::open(path).await?),
+            DatabaseLocation::Postgres { store: url, .. } => Arc::new(store::postgres::open(url).await?),
         })
     }
 
@@ -168,12 +169,12 @@ impl Database {
     ///
     /// # Panics
     /// It cannot be opened.
-    pub async fn open_with_blobs(&self, outside: store::BlobsOutside) -> Arc<dyn Store> {
-        let opened = match &self.at {
-            At::Sqlite { path, .. } => store::sqlite::open(path).await,
-            At::Postgres { store: url, .. } => store::postgres::open(url).await,
+    pub async fn open_with_blobs(&self, outside: store::ExternalBlobSettings) -> Arc<dyn Store> {
+        let opened = match &self.location {
+            DatabaseLocation::Sqlite { path, .. } => store::sqlite::open(path).await,
+            DatabaseLocation::Postgres { store: url, .. } => store::postgres::open(url).await,
         };
-        Arc::new(opened.expect("the store opens").with_blobs(outside))
+        Arc::new(opened.expect("the store opens").with_external_blobs(outside))
     }
 
     /// Opens the store so that SQLite's file cannot pass `pages` pages.
@@ -181,11 +182,11 @@ impl Database {
     /// # Panics
     /// It does not open.
     pub async fn open_limited(&self, pages: u32) -> Arc<dyn Store> {
-        match &self.at {
-            At::Sqlite { path, .. } => {
-                Arc::new(store::sqlite::open_limited(path, pages).await.expect("the store opens"))
+        match &self.location {
+            DatabaseLocation::Sqlite { path, .. } => {
+                Arc::new(store::sqlite::open_with_page_limit(path, pages).await.expect("the store opens"))
             }
-            At::Postgres { .. } => self.open().await,
+            DatabaseLocation::Postgres { .. } => self.open().await,
         }
     }
 
@@ -193,36 +194,36 @@ impl Database {
     ///
     /// # Panics
     /// It cannot be made.
-    pub async fn raw(&self) -> Raw {
-        match &self.at {
-            At::Sqlite { path, .. } => {
+    pub async fn raw_connection(&self) -> RawConnection {
+        match &self.location {
+            DatabaseLocation::Sqlite { path, .. } => {
                 let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
-                Raw::Sqlite(sqlx::SqliteConnection::connect_with(&options).await.expect("opens"))
+                RawConnection::Sqlite(sqlx::SqliteConnection::connect_with(&options).await.expect("opens"))
             }
-            At::Postgres { url, .. } => {
-                Raw::Postgres(sqlx::PgConnection::connect(url).await.expect("connects"))
+            DatabaseLocation::Postgres { url, .. } => {
+                RawConnection::Postgres(sqlx::PgConnection::connect(url).await.expect("connects"))
             }
         }
     }
 
     /// Its URL, if it has one.
     pub fn url(&self) -> Option<&str> {
-        match &self.at {
-            At::Sqlite { .. } => None,
-            At::Postgres { url, .. } => Some(url),
+        match &self.location {
+            DatabaseLocation::Sqlite { .. } => None,
+            DatabaseLocation::Postgres { url, .. } => Some(url),
         }
     }
 
     /// Its file, if it is one.
     pub fn file(&self) -> Option<&std::path::Path> {
-        match &self.at {
-            At::Sqlite { path, .. } => Some(path),
-            At::Postgres { .. } => None,
+        match &self.location {
+            DatabaseLocation::Sqlite { path, .. } => Some(path),
+            DatabaseLocation::Postgres { .. } => None,
         }
     }
 
     /// Whether it is SQLite: for the few cases only one database can have.
     pub const fn is_sqlite(&self) -> bool {
-        matches!(self.at, At::Sqlite { .. })
+        matches!(self.location, DatabaseLocation::Sqlite { .. })
     }
 }

@@ -2,50 +2,53 @@
 
 use docket_coordinator::{decide, store::CommandError};
 use docket_schema::{
+    api::DeliveryStep,
     ids::{RunId, TaskId},
     run::RunOutcome,
-    task::{Delivery, DeliveryBlockedWhy, TaskRecord, TaskSpec, TaskState},
-    wire::DeliveryStep,
+    task::{DeliveryBlockedReason, DeliveryMode, TaskRecord, TaskSpec, TaskState},
 };
 
-use super::{Database, World, world::spec};
+use super::{StoreFixture, TestDatabase, fixture::task_spec};
 
-fn blocked() -> DeliveryStep {
+fn blocked_step() -> DeliveryStep {
     DeliveryStep::Blocked {
         branch: "fix/it".to_owned(),
-        why: DeliveryBlockedWhy::Conflict,
+        why: DeliveryBlockedReason::Conflict,
         paths: vec!["a.txt".to_owned()],
         kept: Some("docket/x".to_owned()),
         message: "conflicts".to_owned(),
     }
 }
 
-async fn told(
-    world: &World,
+async fn report_delivery(
+    world: &StoreFixture,
     task: TaskId,
     run: RunId,
     step: DeliveryStep,
 ) -> Result<TaskRecord, CommandError> {
-    world.act(task, move |record| decide::deliver(record, "me", run, step.clone())).await
+    world.run_command(task, move |record| decide::record_delivery_step(record, "me", run, step.clone())).await
 }
 
-pub(super) async fn an_undelivered_task_is_not_ended_until_it_is_settled(database: Database) {
-    let world = World::open(database).await;
-    let wanted =
-        TaskSpec { delivery: Some(Delivery::Push), dedup_key: Some("it".to_owned()), ..spec("to be pushed") };
+pub(super) async fn undelivered_task_does_not_end_until_delivery_is_settled(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let wanted = TaskSpec {
+        delivery: Some(DeliveryMode::Push),
+        dedup_key: Some("it".to_owned()),
+        ..task_spec("to be pushed")
+    };
     let task = world.submit(wanted.clone()).await;
-    let worker = world.worker();
+    let worker = world.new_worker();
     let lease = worker.lease_one().await;
-    worker.end(&lease, RunOutcome::Succeeded).await;
+    worker.end_run(&lease, RunOutcome::Succeeded).await;
     let run = lease.run;
 
-    let record = told(&world, task, run, blocked()).await.expect("tells");
+    let record = report_delivery(&world, task, run, blocked_step()).await.expect("tells");
     assert!(record.is_undelivered() && record.ended_at.is_none(), "{record:?}");
     assert_eq!(world.task(task).await, record, "the row says what the log says");
     assert_eq!(world.submit(wanted.clone()).await, task, "its key is held again");
     assert!(worker.lease(5).await.is_empty(), "no worker gets it");
-    world.check().await;
-    let record = told(
+    world.check_consistency().await;
+    let record = report_delivery(
         &world,
         task,
         run,
@@ -53,13 +56,13 @@ pub(super) async fn an_undelivered_task_is_not_ended_until_it_is_settled(databas
     );
     let record = record.await.expect("tells");
     assert!(record.state == TaskState::Completed && record.ended_at.is_some(), "{record:?}");
-    world.check().await;
+    world.check_consistency().await;
 
     // Another took the key meanwhile: what is told then is refused, and the task stays ended.
     let other = world.submit(wanted).await;
     assert_ne!(other, task);
-    let refused = told(&world, task, run, blocked()).await;
+    let refused = report_delivery(&world, task, run, blocked_step()).await;
     assert!(matches!(refused, Err(CommandError::Rejected(_))), "{refused:?}");
     assert_eq!(world.task(task).await.state, TaskState::Completed);
-    world.check().await;
+    world.check_consistency().await;
 }

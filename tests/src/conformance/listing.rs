@@ -5,27 +5,27 @@ use std::collections::BTreeSet;
 
 use docket_coordinator::{decide, store::NewTask};
 use docket_schema::{
+    api::{TaskQuery, TaskStates},
     ids::{BatchId, QueueName, TaskId, Timestamp},
     message::ModelRef,
     run::RunOutcome,
     task::{TaskRecord, TaskSpec, TaskState},
-    wire::{TaskQuery, TaskStates},
 };
 
 use super::{
-    Database, World,
-    world::{failure, spec},
+    StoreFixture, TestDatabase,
+    fixture::{failed_outcome, task_spec},
 };
 
 /// Tasks of the large list: more than one page looks at.
-const MANY: usize = 12_000;
+const LARGE_LIST_TASKS: usize = 12_000;
 
-fn queue(name: &str) -> QueueName {
+fn queue_name(name: &str) -> QueueName {
     name.parse().expect("a queue's name")
 }
 
 /// Sixty tasks of every kind, in states of every kind.
-async fn filled(world: &World, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
+async fn fill_with_tasks(world: &StoreFixture, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
     let mut ids = Vec::new();
     let mut middle = world.now();
     for n in 0..60_u32 {
@@ -38,26 +38,26 @@ async fn filled(world: &World, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
             base_url: None,
         };
         let task = TaskSpec {
-            queue: queue(if n % 3 == 0 { "night" } else { "default" }),
+            queue: queue_name(if n % 3 == 0 { "night" } else { "default" }),
             batch: (n % 2 == 0).then_some(batch),
             batch_name: (n % 2 == 0).then(|| "the batch".to_owned()),
             engine: if n % 10 == 0 { "other".to_owned() } else { "react".to_owned() },
             model,
             attempts_max: 1,
-            ..spec(&format!("task {n}"))
+            ..task_spec(&format!("task {n}"))
         };
         ids.push(world.submit(task).await);
     }
-    let worker = world.worker();
+    let worker = world.new_worker();
     for (n, lease) in worker.lease(12).await.into_iter().enumerate() {
         match n % 3 {
-            0 => drop(worker.end(&lease, RunOutcome::Succeeded).await),
-            1 => drop(worker.end(&lease, failure()).await),
+            0 => drop(worker.end_run(&lease, RunOutcome::Succeeded).await),
+            1 => drop(worker.end_run(&lease, failed_outcome()).await),
             _ => {}
         }
     }
     for id in &ids[50..54] {
-        world.act(*id, |record| decide::cancel(record, "me", "")).await.expect("cancels");
+        world.run_command(*id, |record| decide::cancel(record, "me", "")).await.expect("cancels");
     }
     let mut tasks = Vec::new();
     for id in ids {
@@ -67,11 +67,11 @@ async fn filled(world: &World, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
 }
 
 /// All pages of a list.
-async fn all(world: &World, query: &TaskQuery) -> Vec<TaskId> {
+async fn list_all_pages(world: &StoreFixture, query: &TaskQuery) -> Vec<TaskId> {
     let mut query = TaskQuery { limit: Some(7), ..query.clone() };
     let mut found = Vec::new();
     loop {
-        let page = world.store.tasks(query.clone()).await.expect("reads");
+        let page = world.store.list_tasks(query.clone()).await.expect("reads");
         assert!(page.tasks.len() <= 7);
         found.extend(page.tasks.iter().map(|task| task.id));
         match page.next {
@@ -81,22 +81,25 @@ async fn all(world: &World, query: &TaskQuery) -> Vec<TaskId> {
     }
 }
 
-pub(super) async fn lists_by_every_filter(database: Database) {
-    let world = World::open(database).await;
-    let batch = BatchId(world.id());
-    let (tasks, middle) = filled(&world, batch).await;
+pub(super) async fn every_filter_lists_the_expected_tasks(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let batch = BatchId(world.next_id());
+    let (tasks, middle) = fill_with_tasks(&world, batch).await;
     let states = |text: &str| Some(text.parse::<TaskStates>().expect("states"));
     let text = |text: &str| Some(text.to_owned());
     let any = TaskQuery::default;
-    type Means = Box<dyn Fn(&TaskRecord) -> bool + Send>;
-    let cases: Vec<(TaskQuery, Means)> = vec![
+    type ExpectedFilter = Box<dyn Fn(&TaskRecord) -> bool + Send>;
+    let cases: Vec<(TaskQuery, ExpectedFilter)> = vec![
         (any(), Box::new(|_| true)),
         (TaskQuery { state: states("available"), ..any() }, Box::new(|t| t.state == TaskState::Available)),
         (
             TaskQuery { state: states("discarded,running,completed"), ..any() },
             Box::new(|t| [TaskState::Discarded, TaskState::Running, TaskState::Completed].contains(&t.state)),
         ),
-        (TaskQuery { queue: Some(queue("night")), ..any() }, Box::new(|t| t.spec.queue == queue("night"))),
+        (
+            TaskQuery { queue: Some(queue_name("night")), ..any() },
+            Box::new(|t| t.spec.queue == queue_name("night")),
+        ),
         (TaskQuery { batch: Some(batch), ..any() }, Box::new(move |t| t.spec.batch == Some(batch))),
         (
             TaskQuery { batch: Some(batch), state: states("cancelled,discarded"), ..any() },
@@ -110,13 +113,13 @@ pub(super) async fn lists_by_every_filter(database: Database) {
         (
             TaskQuery {
                 title: text("*1*"),
-                queue: Some(queue("night")),
+                queue: Some(queue_name("night")),
                 state: states("available"),
                 ..any()
             },
             Box::new(|t| {
                 t.spec.title.contains('1')
-                    && t.spec.queue == queue("night")
+                    && t.spec.queue == queue_name("night")
                     && t.state == TaskState::Available
             }),
         ),
@@ -133,36 +136,37 @@ pub(super) async fn lists_by_every_filter(database: Database) {
     for (query, means) in cases {
         let mut expected: Vec<TaskId> = tasks.iter().filter(|t| means(t)).map(|t| t.id).collect();
         expected.reverse();
-        assert_eq!(all(&world, &query).await, expected, "{query:?}");
+        assert_eq!(list_all_pages(&world, &query).await, expected, "{query:?}");
     }
 }
 
-pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Database) {
-    let world = World::open(database).await;
-    let batch = BatchId(world.id());
+pub(super) async fn lists_scan_a_bounded_part_by_an_index(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let batch = BatchId(world.next_id());
     // Each has its name twice: at the oldest end of the list, and a page deep.
-    let names = [100, MANY - 100];
-    let tasks: Vec<NewTask> = (0..MANY)
+    let names = [100, LARGE_LIST_TASKS - 100];
+    let tasks: Vec<NewTask> = (0..LARGE_LIST_TASKS)
         .map(|n| {
             let title = if names.contains(&n) { "needle" } else { "hay" };
-            let spec = TaskSpec { batch: Some(batch), ..spec(title) };
-            NewTask { id: TaskId(world.id()), spec, fork: None }
+            let spec = TaskSpec { batch: Some(batch), ..task_spec(title) };
+            NewTask { id: TaskId(world.next_id()), spec, fork: None }
         })
         .collect();
     for page in tasks.chunks(4000) {
         world.store.submit(page.to_vec(), String::new(), world.now()).await.expect("accepted");
     }
     let query = TaskQuery { title: Some("needle".to_owned()), ..TaskQuery::default() };
-    let first = world.store.tasks(query.clone()).await.expect("reads");
+    let first = world.store.list_tasks(query.clone()).await.expect("reads");
     assert_eq!(first.tasks.iter().map(|t| t.id).collect::<Vec<_>>(), [tasks[names[1]].id]);
     let next = first.next.expect("it has not looked at all");
-    assert_eq!(next, tasks[MANY - 10_000].id, "the last that it looked at");
-    let second = world.store.tasks(TaskQuery { before: Some(next), ..query.clone() }).await.expect("reads");
+    assert_eq!(next, tasks[LARGE_LIST_TASKS - 10_000].id, "the last that it looked at");
+    let second =
+        world.store.list_tasks(TaskQuery { before: Some(next), ..query.clone() }).await.expect("reads");
     assert_eq!(second.tasks.iter().map(|t| t.id).collect::<Vec<_>>(), [tasks[names[0]].id]);
     assert_eq!(second.next, None);
 
-    let mut raw = world.database.raw().await;
-    raw.run("ANALYZE").await.expect("analyzes");
+    let mut raw = world.database.raw_connection().await;
+    raw.execute("ANALYZE").await.expect("analyzes");
     let running = TaskQuery { state: Some(TaskState::Running.into()), ..TaskQuery::default() };
     let cases = [
         (TaskQuery::default(), ["tasks_pkey", "sqlite_autoindex_tasks"]),
@@ -177,7 +181,7 @@ pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Datab
             ["tasks_state", "tasks_state"],
         ),
         (
-            TaskQuery { queue: Some(queue("night")), ..TaskQuery::default() },
+            TaskQuery { queue: Some(queue_name("night")), ..TaskQuery::default() },
             ["tasks_pkey", "sqlite_autoindex_tasks"],
         ),
         (
@@ -185,12 +189,12 @@ pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Datab
             ["tasks_pkey", "sqlite_autoindex_tasks"],
         ),
         (
-            TaskQuery { batch: Some(BatchId(world.id())), ..TaskQuery::default() },
+            TaskQuery { batch: Some(BatchId(world.next_id())), ..TaskQuery::default() },
             ["tasks_batch", "tasks_batch"],
         ),
         (
             TaskQuery {
-                batch: Some(BatchId(world.id())),
+                batch: Some(BatchId(world.next_id())),
                 state: "discarded,cancelled".parse().ok(),
                 ..TaskQuery::default()
             },
@@ -198,7 +202,7 @@ pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Datab
         ),
     ];
     for (query, indexes) in cases {
-        let said = world.store.explain_tasks(query.clone()).await.expect("explains");
+        let said = world.store.explain_task_query(query.clone()).await.expect("explains");
         let index = indexes[usize::from(world.database.is_sqlite())];
         // Of those that run there is an index of its own, which holds no other.
         let walks = |line: &&String| line.contains(index) || line.contains("tasks_running");
@@ -209,13 +213,13 @@ pub(super) async fn lists_look_at_a_bounded_part_and_by_an_index(database: Datab
     }
 }
 
-pub(super) async fn lists_batches_and_counts_them(database: Database) {
-    let world = World::open(database).await;
-    let batch = BatchId(world.id());
-    assert_eq!(world.store.batch(batch).await.expect("reads"), None);
-    let (tasks, _) = filled(&world, batch).await;
+pub(super) async fn batches_are_listed_with_counts(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
+    let batch = BatchId(world.next_id());
+    assert_eq!(world.store.get_batch(batch).await.expect("reads"), None);
+    let (tasks, _) = fill_with_tasks(&world, batch).await;
     let own: Vec<&TaskRecord> = tasks.iter().filter(|task| task.spec.batch == Some(batch)).collect();
-    let view = world.store.batch(batch).await.expect("reads").expect("there");
+    let view = world.store.get_batch(batch).await.expect("reads").expect("there");
     assert_eq!((view.tasks, view.name.as_deref()), (30, Some("the batch")));
     for count in &view.states {
         let state = count.state;
@@ -237,9 +241,9 @@ pub(super) async fn lists_batches_and_counts_them(database: Database) {
     // A run begins with its first event, and none of these has one yet.
     assert_eq!(view.oldest_running, None);
 
-    let other = BatchId(world.id());
-    world.submit(TaskSpec { batch: Some(other), ..spec("later") }).await;
-    let list = world.store.batches().await.expect("reads");
+    let other = BatchId(world.next_id());
+    world.submit(TaskSpec { batch: Some(other), ..task_spec("later") }).await;
+    let list = world.store.list_batches().await.expect("reads");
     let listed: Vec<_> = list.batches.iter().map(|b| (b.id, b.name.as_deref(), b.tasks)).collect();
     assert_eq!(listed, [(other, None, 1), (batch, Some("the batch"), 30)]);
     let ended = own.iter().filter(|task| task.ended_at.is_some()).count() as u64;

@@ -6,12 +6,12 @@ use docket_coordinator::decide;
 use docket_schema::{
     ids::{Epoch, RunId, TaskId},
     run::RunOutcome,
-    task::{ReleaseWhy, TaskSpec, TaskState},
+    task::{LeaseReleaseReason, TaskSpec, TaskState},
 };
 
 use super::{
-    Database, World,
-    world::{LEASE_MS, Worker, failure, spec},
+    StoreFixture, TestDatabase,
+    fixture::{FakeWorker, LEASE_MS, failed_outcome, task_spec},
 };
 
 /// Sequences, each of a seed of its own.
@@ -20,9 +20,9 @@ const SEEDS: u64 = 6;
 const STEPS: u32 = 80;
 
 /// A small generator, so that a failure names a seed that shows it again.
-struct Dice(u64);
+struct SmallRandom(u64);
 
-impl Dice {
+impl SmallRandom {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -33,7 +33,7 @@ impl Dice {
 
 /// What the model knows of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Model {
+struct TaskModel {
     state: TaskState,
     epoch: u64,
     failures: u32,
@@ -42,63 +42,64 @@ struct Model {
     run: Option<RunId>,
 }
 
-pub(super) async fn random_commands_agree_with_a_model(database: Database) {
-    let world = World::open(database).await;
+pub(super) async fn random_commands_agree_with_a_model(database: TestDatabase) {
+    let world = StoreFixture::open(database).await;
     for seed in 1..=SEEDS {
-        let mut play = Play {
-            world: world.clone(),
-            worker: world.worker(),
-            dice: Dice(seed * 0x9e37_79b9),
+        let mut play = ModelComparison {
+            fixture: world.clone(),
+            worker: world.new_worker(),
+            random: SmallRandom(seed * 0x9e37_79b9),
             tasks: BTreeMap::new(),
             early: BTreeSet::new(),
         };
         for step in 0..STEPS {
-            let what = play.step().await;
-            play.compare(&format!("seed {seed}, step {step}: {what}")).await;
+            let what = play.run_step().await;
+            play.compare_with_model(&format!("seed {seed}, step {step}: {what}")).await;
         }
-        play.drain().await;
+        play.drain_tasks().await;
     }
-    world.check().await;
+    world.check_consistency().await;
 }
 
-struct Play {
-    world: World,
-    worker: Worker,
-    dice: Dice,
-    tasks: BTreeMap<TaskId, Model>,
+struct ModelComparison {
+    fixture: StoreFixture,
+    worker: FakeWorker,
+    random: SmallRandom,
+    tasks: BTreeMap<TaskId, TaskModel>,
     /// Held before the end of their backoff, and no time has passed since.
     early: BTreeSet<TaskId>,
 }
 
-impl Play {
-    async fn step(&mut self) -> &'static str {
-        let task = self.some_task();
-        match (self.dice.roll(10), task) {
-            (0 | 1, _) | (_, None) => self.submit().await,
-            (2 | 3, _) => self.lease().await,
-            (4, Some(task)) => self.end(task, RunOutcome::Succeeded).await,
-            (5, Some(task)) => self.end(task, failure()).await,
-            (6, Some(task)) => self.crash(task).await,
-            (7, Some(task)) => self.release(task).await,
-            (8, Some(task)) => self.by_hand(task).await,
-            (_, Some(_)) => self.time().await,
+impl ModelComparison {
+    async fn run_step(&mut self) -> &'static str {
+        let task = self.pick_task();
+        match (self.random.roll(10), task) {
+            (0 | 1, _) | (_, None) => self.submit_task().await,
+            (2 | 3, _) => self.lease_task().await,
+            (4, Some(task)) => self.end_run(task, RunOutcome::Succeeded).await,
+            (5, Some(task)) => self.end_run(task, failed_outcome()).await,
+            (6, Some(task)) => self.crash_run(task).await,
+            (7, Some(task)) => self.release_run(task).await,
+            (8, Some(task)) => self.apply_manual_command(task).await,
+            (_, Some(_)) => self.advance_time().await,
         }
     }
 
-    fn some_task(&mut self) -> Option<TaskId> {
-        let n = self.dice.roll(self.tasks.len().max(1) as u64) as usize;
+    fn pick_task(&mut self) -> Option<TaskId> {
+        let n = self.random.roll(self.tasks.len().max(1) as u64) as usize;
         self.tasks.keys().nth(n).copied()
     }
 
-    async fn submit(&mut self) -> &'static str {
-        let task = self.world.submit(TaskSpec { attempts_max: 2, crashes_max: 2, ..spec("random") }).await;
+    async fn submit_task(&mut self) -> &'static str {
+        let task =
+            self.fixture.submit(TaskSpec { attempts_max: 2, crashes_max: 2, ..task_spec("random") }).await;
         let new =
-            Model { state: TaskState::Available, epoch: 0, failures: 0, crashes: 0, runs: 0, run: None };
+            TaskModel { state: TaskState::Available, epoch: 0, failures: 0, crashes: 0, runs: 0, run: None };
         self.tasks.insert(task, new);
         "submit"
     }
 
-    async fn lease(&mut self) -> &'static str {
+    async fn lease_task(&mut self) -> &'static str {
         let available = self.tasks.values().filter(|model| model.state == TaskState::Available).count();
         let leases = self.worker.lease(2).await;
         assert_eq!(leases.len(), available.min(2));
@@ -117,16 +118,16 @@ impl Play {
         "lease"
     }
 
-    async fn end(&mut self, task: TaskId, outcome: RunOutcome) -> &'static str {
+    async fn end_run(&mut self, task: TaskId, outcome: RunOutcome) -> &'static str {
         let failed = outcome != RunOutcome::Succeeded;
         let model = self.tasks[&task];
         let (Some(run), true) = (model.run, model.state == TaskState::Running) else {
             return "end of nothing";
         };
-        let (record, _) = self.world.store.task(task).await.expect("reads").expect("exists");
+        let (record, _) = self.fixture.store.get_task(task).await.expect("reads").expect("exists");
         let head = docket_schema::event::Head::EMPTY;
-        let lease = docket_coordinator::store::Granted { record, run, head, forked: false };
-        self.worker.end(&lease, outcome).await;
+        let lease = docket_coordinator::store::GrantedLease { record, run, head, forked: false };
+        self.worker.end_run(&lease, outcome).await;
         let model = self.tasks.get_mut(&task).expect("ours");
         model.run = None;
         model.state = TaskState::Completed;
@@ -140,10 +141,13 @@ impl Play {
         "end"
     }
 
-    async fn crash(&mut self, task: TaskId) -> &'static str {
+    async fn crash_run(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
         let epoch = Epoch(model.epoch);
-        let done = self.world.act(task, move |record| decide::crash(record, epoch, "signal 9")).await;
+        let done = self
+            .fixture
+            .run_command(task, move |record| decide::record_crash(record, epoch, "signal 9"))
+            .await;
         assert_eq!(done.is_ok(), model.state == TaskState::Running, "{done:?}");
         if done.is_ok() {
             model.crashes += 1;
@@ -153,12 +157,14 @@ impl Play {
         "crash"
     }
 
-    async fn release(&mut self, task: TaskId) -> &'static str {
+    async fn release_run(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
         // Sometimes by a holder of long ago.
-        let epoch = Epoch(model.epoch.saturating_sub(self.dice.roll(2)));
-        let done =
-            self.world.act(task, move |record| decide::release(record, epoch, ReleaseWhy::Drained)).await;
+        let epoch = Epoch(model.epoch.saturating_sub(self.random.roll(2)));
+        let done = self
+            .fixture
+            .run_command(task, move |record| decide::release(record, epoch, LeaseReleaseReason::Drained))
+            .await;
         let holds = model.state == TaskState::Running && epoch.0 == model.epoch;
         assert_eq!(done.is_ok(), holds, "{done:?}");
         if holds {
@@ -167,14 +173,14 @@ impl Play {
         "release"
     }
 
-    async fn by_hand(&mut self, task: TaskId) -> &'static str {
+    async fn apply_manual_command(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
-        let which = self.dice.roll(4);
+        let which = self.random.roll(4);
         if which == 3 {
-            return self.rest(task).await;
+            return self.pause_or_unpause(task).await;
         }
         if which < 2 {
-            let done = self.world.act(task, |record| decide::cancel(record, "dice", "")).await;
+            let done = self.fixture.run_command(task, |record| decide::cancel(record, "dice", "")).await;
             let ended = matches!(model.state, TaskState::Completed | TaskState::Discarded);
             assert_eq!(done.is_ok(), !ended, "{done:?}");
             if done.is_ok() {
@@ -185,32 +191,35 @@ impl Play {
             return "cancel";
         }
         let done = self
-            .world
-            .act(task, |record| decide::retry(record, "dice", "", decide::Dependencies::Kept))
+            .fixture
+            .run_command(task, |record| decide::retry(record, "dice", "", decide::DependencyRetry::Kept))
             .await;
         let admits =
             model.state.is_ended() || matches!(model.state, TaskState::Retryable | TaskState::Blocked);
         assert_eq!(done.is_ok(), admits, "{done:?}");
         if admits {
             self.early.remove(&task);
-            *model = Model { state: TaskState::Available, failures: 0, crashes: 0, run: None, ..*model };
+            *model = TaskModel { state: TaskState::Available, failures: 0, crashes: 0, run: None, ..*model };
         }
         "retry"
     }
 
     /// Pauses what no worker has, and lets go on what is paused.
-    async fn rest(&mut self, task: TaskId) -> &'static str {
+    async fn pause_or_unpause(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
         match model.state {
             TaskState::Blocked => {
-                self.world.act(task, |record| decide::unpause(record, "dice")).await.expect("paused");
+                self.fixture
+                    .run_command(task, |record| decide::unpause(record, "dice"))
+                    .await
+                    .expect("paused");
                 let early = self.early.remove(&task);
                 model.state = if early { TaskState::Scheduled } else { TaskState::Available };
                 "unpause"
             }
             TaskState::Running => "pause of what runs",
             state => {
-                let done = self.world.act(task, |record| decide::pause(record, "dice")).await;
+                let done = self.fixture.run_command(task, |record| decide::pause(record, "dice")).await;
                 assert_eq!(done.is_ok(), !state.is_ended(), "{done:?}");
                 if done.is_ok() {
                     model.state = TaskState::Blocked;
@@ -223,10 +232,10 @@ impl Play {
         }
     }
 
-    async fn time(&mut self) -> &'static str {
-        self.world.pass(LEASE_MS + 1);
-        self.world.expire().await;
-        self.world.due().await;
+    async fn advance_time(&mut self) -> &'static str {
+        self.fixture.advance_clock(LEASE_MS + 1);
+        self.fixture.expire_leases().await;
+        self.fixture.make_due_tasks_available().await;
         self.early.clear();
         for model in self.tasks.values_mut() {
             if matches!(model.state, TaskState::Running | TaskState::Retryable | TaskState::Scheduled) {
@@ -236,10 +245,10 @@ impl Play {
         "time"
     }
 
-    async fn compare(&self, at: &str) {
+    async fn compare_with_model(&self, at: &str) {
         for (task, model) in &self.tasks {
-            let record = self.world.task(*task).await;
-            let seen = Model {
+            let record = self.fixture.task(*task).await;
+            let seen = TaskModel {
                 state: record.state,
                 epoch: record.epoch.0,
                 failures: record.failures,
@@ -252,9 +261,9 @@ impl Play {
     }
 
     /// Leaves nothing to lease for the next sequence.
-    async fn drain(&mut self) {
+    async fn drain_tasks(&mut self) {
         for task in self.tasks.keys() {
-            let _ = self.world.act(*task, |record| decide::cancel(record, "dice", "")).await;
+            let _ = self.fixture.run_command(*task, |record| decide::cancel(record, "dice", "")).await;
         }
     }
 }

@@ -6,14 +6,14 @@ use std::{
 };
 
 /// Every Markdown file by its path from the root, with its text.
-pub type Pages = BTreeMap<PathBuf, String>;
+pub type MarkdownPages = BTreeMap<PathBuf, String>;
 
 /// Links that lead nowhere, as `FILE:LINE: LINK (why)`. `is_there` says whether a path from the root is.
-pub fn broken_links(pages: &Pages, is_there: impl Fn(&Path) -> bool) -> Vec<String> {
+pub fn broken_links(pages: &MarkdownPages, is_there: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut broken = Vec::new();
     for (name, text) in pages {
-        for (line, link) in links(text) {
-            if let Some(why) = fault(pages, &is_there, name, &link) {
+        for (line, link) in find_links(text) {
+            if let Some(why) = link_problem(pages, &is_there, name, &link) {
                 broken.push(format!("{}:{line}: {link} ({why})", name.display()));
             }
         }
@@ -21,7 +21,12 @@ pub fn broken_links(pages: &Pages, is_there: impl Fn(&Path) -> bool) -> Vec<Stri
     broken
 }
 
-fn fault(pages: &Pages, is_there: &impl Fn(&Path) -> bool, from: &Path, link: &str) -> Option<String> {
+fn link_problem(
+    pages: &MarkdownPages,
+    is_there: &impl Fn(&Path) -> bool,
+    from: &Path,
+    link: &str,
+) -> Option<String> {
     // Elsewhere: nothing here says what is there.
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -29,7 +34,7 @@ fn fault(pages: &Pages, is_there: &impl Fn(&Path) -> bool, from: &Path, link: &s
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let target = match path {
         "" => from.to_owned(),
-        path => match joined(from.parent().unwrap_or(Path::new("")), path) {
+        path => match resolve_path(from.parent().unwrap_or(Path::new("")), path) {
             Some(target) => target,
             None => return Some("it leads out of the project".to_owned()),
         },
@@ -39,11 +44,11 @@ fn fault(pages: &Pages, is_there: &impl Fn(&Path) -> bool, from: &Path, link: &s
     }
     let anchor = anchor?;
     let Some(page) = pages.get(&target) else { return Some("only Markdown has headings".to_owned()) };
-    (!anchors(page).contains(anchor)).then(|| format!("{} has no such heading", target.display()))
+    (!heading_anchors(page).contains(anchor)).then(|| format!("{} has no such heading", target.display()))
 }
 
 /// A path from the root; none where it would leave it.
-fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
+fn resolve_path(folder: &Path, path: &str) -> Option<PathBuf> {
     let mut all = folder.to_owned();
     for part in Path::new(path).components() {
         match part {
@@ -57,7 +62,7 @@ fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
 }
 
 /// Lines outside of fenced blocks.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let is_fence = line.trim_start().starts_with("```");
@@ -67,9 +72,9 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// `[words](LINK)` and `![words](LINK)`, code in a line left out.
-fn links(text: &str) -> Vec<(usize, String)> {
+fn find_links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (at, line) in prose(text) {
+    for (at, line) in prose_lines(text) {
         let plain: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for (start, _) in plain.match_indices("](") {
             if let Some(link) = plain[start + 2..].split(')').next() {
@@ -81,10 +86,10 @@ fn links(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Anchors as GitHub makes them of headings: lower case, no punctuation, hyphens for blanks, numbered where they repeat.
-fn anchors(text: &str) -> BTreeSet<String> {
+fn heading_anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut all = BTreeSet::new();
-    for (_, line) in prose(text) {
+    for (_, line) in prose_lines(text) {
         let Some(heading) = line
             .strip_prefix('#')
             .map(|rest| rest.trim_start_matches('#'))
@@ -106,11 +111,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_leads_to_a_file_and_a_heading_or_is_told() {
+    fn broken_links_and_anchors_are_reported() {
         let readme = "# It\n[a](docs/a.md) [b](docs/a.md#two-words) [c](https://example.org/x) `[d](no.md)`\n\
                       ```text\n[e](no.md)\n```\n[f](docs/b.md)\n[g](docs/a.md#three)\n[h](../out.md) [i](#it) [j](#that)\n[k](run.sh#x)\n";
         let a = "# A\n## Two `words`!\n[up](../README.md)\n## Two words\n[second](#two-words-1)\n";
-        let pages: Pages = [("README.md", readme), ("docs/a.md", a)]
+        let pages: MarkdownPages = [("README.md", readme), ("docs/a.md", a)]
             .map(|(name, text)| (name.into(), text.to_owned()))
             .into();
         let is_there = |path: &Path| pages.contains_key(path) || path == Path::new("run.sh");

@@ -4,10 +4,10 @@
 //! What stands in a page is what runs, to the byte. What a page needs around it (a repository, a model's provider, a
 //! database) is the test's to set up.
 
+mod docs_page;
 mod links;
-mod page;
-mod play;
+mod page_runner;
 
-pub use links::{Pages, broken_links};
-pub use page::{Act, Block, Page, PageError};
-pub use play::{Room, play};
+pub use docs_page::{BlockAction, DocsPage, PageBlock, PageError};
+pub use links::{MarkdownPages, broken_links};
+pub use page_runner::{PageEnvironment, run_page};

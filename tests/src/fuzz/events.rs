@@ -8,23 +8,27 @@ use docket_schema::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{pieces, text};
+use super::{lossy_text, split_input};
 
 /// Kind, version, payload; and the whole of it as an envelope.
-pub(super) fn event(input: &[u8]) {
-    let pieces = pieces(input);
+pub(super) fn fuzz_event(input: &[u8]) {
+    let pieces = split_input(input);
     if let [kind, version, payload, ..] = &pieces[..] {
-        let (kind, version) = (text(kind), text(version).trim().parse().unwrap_or(1));
-        decoded::<RunEvent>(kind.trim(), version, &text(payload));
-        decoded::<TaskEvent>(kind.trim(), version, &text(payload));
-        decoded::<SystemEvent>(kind.trim(), version, &text(payload));
+        let (kind, version) = (lossy_text(kind), lossy_text(version).trim().parse().unwrap_or(1));
+        check_event_round_trip::<RunEvent>(kind.trim(), version, &lossy_text(payload));
+        check_event_round_trip::<TaskEvent>(kind.trim(), version, &lossy_text(payload));
+        check_event_round_trip::<SystemEvent>(kind.trim(), version, &lossy_text(payload));
     }
-    read::<Envelope>(input);
-    read::<NewEvent>(input);
+    check_json_round_trip::<Envelope>(input);
+    check_json_round_trip::<NewEvent>(input);
 }
 
 /// What is understood is written again, and understood as the same.
-fn decoded<T: TypedEvent + PartialEq + std::fmt::Debug>(kind: &str, version: u16, payload: &str) {
+fn check_event_round_trip<T: TypedEvent + PartialEq + std::fmt::Debug>(
+    kind: &str,
+    version: u16,
+    payload: &str,
+) {
     let Ok(event) = T::decode(kind, version, payload) else { return };
     let new = event.encode(docket_schema::ids::Turn(1));
     let again =
@@ -32,7 +36,7 @@ fn decoded<T: TypedEvent + PartialEq + std::fmt::Debug>(kind: &str, version: u16
     assert_eq!(event, again);
 }
 
-fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
+fn check_json_round_trip<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<T>(bytes) else { return };
     let written = serde_json::to_vec(&value).expect("what was read can be written");
     let again: T = serde_json::from_slice(&written).expect("what was written can be read");

@@ -9,27 +9,27 @@ use std::{
 
 use docket_coordinator::{
     clock::Clock,
-    http::{ApiToken, Role},
-    server::{Running, ServerConfig, start},
+    http::{ApiToken, TokenRole},
+    server::{RunningServer, ServerConfig, start_server},
     store::sqlite,
 };
 
-use super::{pieces, text};
+use super::{lossy_text, split_input};
 
 const TOKEN: &str = "a-token-of-the-fuzzer";
 /// A request that may wait for work waits longer than that; it was understood then.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(1500);
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-struct Served {
-    at: SocketAddr,
+struct FuzzCoordinator {
+    address: SocketAddr,
     // Both live as long as the process does.
-    _running: Running,
+    _running: RunningServer,
     _runtime: tokio::runtime::Runtime,
     _home: tempfile::TempDir,
 }
 
-fn served() -> Served {
+fn start_coordinator() -> FuzzCoordinator {
     let home = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -38,19 +38,19 @@ fn served() -> Served {
         .expect("a runtime");
     let running = runtime.block_on(async {
         let store = sqlite::open(&home.path().join("docket.db")).await.expect("a store");
-        let tokens = vec![ApiToken::of("fuzz", Role::Admin, TOKEN)];
-        start(Arc::new(store), ServerConfig::loopback(0, tokens), Arc::new(Clock::new()))
+        let tokens = vec![ApiToken::from_token("fuzz", TokenRole::Admin, TOKEN)];
+        start_server(Arc::new(store), ServerConfig::loopback(0, tokens), Arc::new(Clock::new()))
             .await
             .expect("serves")
     });
-    Served { at: running.local_addr(), _running: running, _runtime: runtime, _home: home }
+    FuzzCoordinator { address: running.local_addr(), _running: running, _runtime: runtime, _home: home }
 }
 
 /// Method and path, then the body. Whatever it is, the answer is one that a client understands, and no error of ours.
-pub(super) fn request(input: &[u8]) {
-    static SERVED: LazyLock<Served> = LazyLock::new(served);
-    let pieces = pieces(input);
-    let line = text(&pieces[0]);
+pub(super) fn fuzz_request(input: &[u8]) {
+    static COORDINATOR: LazyLock<FuzzCoordinator> = LazyLock::new(start_coordinator);
+    let pieces = split_input(input);
+    let line = lossy_text(&pieces[0]);
     let mut words = line.split_ascii_whitespace();
     let method: String = words.next().unwrap_or("GET").chars().filter(char::is_ascii_uppercase).collect();
     let path: String = words.next().unwrap_or("/").chars().filter(char::is_ascii_graphic).collect();
@@ -60,11 +60,11 @@ pub(super) fn request(input: &[u8]) {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n",
-        SERVED.at,
+        COORDINATOR.address,
         body.len()
     );
-    let mut stream = TcpStream::connect(SERVED.at).expect("it still accepts");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let mut stream = TcpStream::connect(COORDINATOR.address).expect("it still accepts");
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a time limit");
     stream.write_all(head.as_bytes()).expect("it reads heads");
     // It may answer and close before it has read a body that it does not want.
     let _ = stream.write_all(&body);
@@ -73,7 +73,7 @@ pub(super) fn request(input: &[u8]) {
     if answer.is_empty() && read.is_err() {
         return;
     }
-    let answer = text(&answer);
+    let answer = lossy_text(&answer);
     let status: u16 = answer.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
     assert!((200..500).contains(&status), "{method} {path}: {answer}");
     let told = answer.to_ascii_lowercase().contains("content-type: application/problem+json");

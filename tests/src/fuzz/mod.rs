@@ -6,10 +6,10 @@ mod calls;
 mod edits;
 mod events;
 mod http;
-mod rules;
+mod policies;
 
 /// One of them.
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name: of the binary in `tests/fuzz/fuzz_targets`, and of its folder of seeds.
     pub name: &'static str,
     /// Takes any bytes.
@@ -19,26 +19,26 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
-    Target { name: "edit", run: edits::edit, cases: 2000 },
-    Target { name: "patch", run: edits::patch, cases: 2000 },
-    Target { name: "call", run: calls::call, cases: 1000 },
-    Target { name: "event", run: events::event, cases: 4000 },
-    Target { name: "policy", run: rules::policy, cases: 1000 },
-    Target { name: "http", run: http::request, cases: 1000 },
+pub const FUZZ_TARGETS: [FuzzTarget; 6] = [
+    FuzzTarget { name: "edit", run: edits::fuzz_edit, cases: 2000 },
+    FuzzTarget { name: "patch", run: edits::fuzz_patch, cases: 2000 },
+    FuzzTarget { name: "call", run: calls::fuzz_call, cases: 1000 },
+    FuzzTarget { name: "event", run: events::fuzz_event, cases: 4000 },
+    FuzzTarget { name: "policy", run: policies::fuzz_policy, cases: 1000 },
+    FuzzTarget { name: "http", run: http::fuzz_request, cases: 1000 },
 ];
 
 /// Calls the target of this name.
 ///
 /// # Panics
 /// There is none, or it found something.
-pub fn run(name: &str, input: &[u8]) {
-    let target = TARGETS.iter().find(|target| target.name == name);
+pub fn run_target(name: &str, input: &[u8]) {
+    let target = FUZZ_TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("no target {name}")).run)(input);
 }
 
 /// Pieces of an input that holds several: what stands between lines of `%%`.
-fn pieces(input: &[u8]) -> Vec<Vec<u8>> {
+fn split_input(input: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = vec![Vec::new()];
     for line in input.split_inclusive(|byte| *byte == b'\n') {
         if line == b"%%\n" {
@@ -50,6 +50,6 @@ fn pieces(input: &[u8]) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn text(bytes: &[u8]) -> String {
+fn lossy_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,12 +1,12 @@
 //! Anthropic's words: refusals, and an answer as a stream of events.
 
 use docket_schema::message::StopReason;
-use docket_worker::model::{AnswerPart, Fault, FaultKind, ModelAnswer};
+use docket_worker::model::{FaultKind, ModelReply, ReplyPart, ScriptedFault};
 use serde_json::{Value, json};
 
-use super::reply::{Events, Refusal, pieces};
+use super::reply::{RefusalReply, StreamEvents, split_text};
 
-pub(super) fn refusal(status: u16, message: &str) -> Refusal {
+pub(super) fn refusal(status: u16, message: &str) -> RefusalReply {
     let kind = match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -17,11 +17,11 @@ pub(super) fn refusal(status: u16, message: &str) -> Refusal {
         _ => "api_error",
     };
     let body = json!({"type": "error", "error": {"type": kind, "message": message}});
-    Refusal { status, body, retry_after_ms: None }
+    RefusalReply { status, body, retry_after_ms: None }
 }
 
 /// The refusal of faults that are told by a status; `None` for all others.
-pub(super) fn fault(fault: Fault) -> Option<Refusal> {
+pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     let refusal = match fault.kind {
         FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
         FaultKind::Overloaded => refusal(529, "Overloaded"),
@@ -43,27 +43,27 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,
     };
-    Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+    Some(RefusalReply { retry_after_ms: fault.retry_after_ms, ..refusal })
 }
 
 /// The answer as one object, as it comes where no stream is asked for.
-pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
+pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
     let content = answer.parts.iter().map(|part| match part {
-        AnswerPart::Text(text) => json!({"type": "text", "text": text}),
-        AnswerPart::Thinking { data, .. } => data.clone(),
-        AnswerPart::ToolUse { provider_id, name, args_json } => {
+        ReplyPart::Text(text) => json!({"type": "text", "text": text}),
+        ReplyPart::Thinking { data, .. } => data.clone(),
+        ReplyPart::ToolUse { provider_id, name, args_json } => {
             let input: Value = serde_json::from_str(args_json).unwrap_or_default();
             json!({"type": "tool_use", "id": format!("toolu_{provider_id}"), "name": name, "input": input})
         }
     });
     let usage = answer.usage;
     json!({"id": id, "type": "message", "role": "assistant", "model": model,
-        "content": content.collect::<Vec<_>>(), "stop_reason": reason(answer), "stop_sequence": null,
+        "content": content.collect::<Vec<_>>(), "stop_reason": stop_reason(answer), "stop_sequence": null,
         "usage": {"input_tokens": usage.input_tokens, "cache_read_input_tokens": usage.cache_read_tokens,
             "cache_creation_input_tokens": usage.cache_write_tokens, "output_tokens": usage.output_tokens}})
 }
 
-fn reason(answer: &ModelAnswer) -> &str {
+fn stop_reason(answer: &ModelReply) -> &str {
     match &answer.stop_reason {
         StopReason::EndTurn => "end_turn",
         StopReason::ToolUse => "tool_use",
@@ -74,54 +74,58 @@ fn reason(answer: &ModelAnswer) -> &str {
     }
 }
 
-pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
+pub(super) fn stream_events(answer: &ModelReply, model: &str, id: &str) -> StreamEvents {
     let usage = answer.usage;
-    let mut before_stop = vec![event(&json!({"type": "message_start", "message": {
+    let mut before_stop = vec![format_event(&json!({"type": "message_start", "message": {
         "id": id, "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": null, "stop_sequence": null,
         "usage": {"input_tokens": usage.input_tokens, "cache_read_input_tokens": usage.cache_read_tokens,
             "cache_creation_input_tokens": usage.cache_write_tokens, "output_tokens": 1}}}))];
-    before_stop.push(event(&json!({"type": "ping"})));
+    before_stop.push(format_event(&json!({"type": "ping"})));
     for (index, part) in answer.parts.iter().enumerate() {
-        let (block, deltas) = block(part);
-        before_stop
-            .push(event(&json!({"type": "content_block_start", "index": index, "content_block": block})));
-        let delta = |delta| event(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        let (block, deltas) = content_block(part);
+        before_stop.push(format_event(
+            &json!({"type": "content_block_start", "index": index, "content_block": block}),
+        ));
+        let delta =
+            |delta| format_event(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
         before_stop.extend(deltas.into_iter().map(delta));
-        before_stop.push(event(&json!({"type": "content_block_stop", "index": index})));
+        before_stop.push(format_event(&json!({"type": "content_block_stop", "index": index})));
     }
-    let reason = reason(answer);
+    let reason = stop_reason(answer);
     let stop = vec![
-        event(&json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
-            "usage": {"output_tokens": usage.output_tokens}})),
-        event(&json!({"type": "message_stop"})),
+        format_event(
+            &json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
+            "usage": {"output_tokens": usage.output_tokens}}),
+        ),
+        format_event(&json!({"type": "message_stop"})),
     ];
-    Events { before_stop, stop, error: event(&refusal(529, "Overloaded").body) }
+    StreamEvents { before_stop, stop, error: format_event(&refusal(529, "Overloaded").body) }
 }
 
 /// A block as it begins, and its deltas.
-fn block(part: &AnswerPart) -> (Value, Vec<Value>) {
+fn content_block(part: &ReplyPart) -> (Value, Vec<Value>) {
     match part {
-        AnswerPart::Text(text) => {
+        ReplyPart::Text(text) => {
             let delta = |piece| json!({"type": "text_delta", "text": piece});
-            (json!({"type": "text", "text": ""}), pieces(text).into_iter().map(delta).collect())
+            (json!({"type": "text", "text": ""}), split_text(text).into_iter().map(delta).collect())
         }
-        AnswerPart::Thinking { data, .. } => {
+        ReplyPart::Thinking { data, .. } => {
             let text = data["thinking"].as_str().unwrap_or_default();
             let delta = |piece| json!({"type": "thinking_delta", "thinking": piece});
             let signature = json!({"type": "signature_delta", "signature": data["signature"]});
-            let deltas = pieces(text).into_iter().map(delta).chain([signature]).collect();
+            let deltas = split_text(text).into_iter().map(delta).chain([signature]).collect();
             (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
         }
-        AnswerPart::ToolUse { provider_id, name, args_json } => {
+        ReplyPart::ToolUse { provider_id, name, args_json } => {
             let delta = |piece| json!({"type": "input_json_delta", "partial_json": piece});
             let block =
                 json!({"type": "tool_use", "id": format!("toolu_{provider_id}"), "name": name, "input": {}});
-            (block, pieces(args_json).into_iter().map(delta).collect())
+            (block, split_text(args_json).into_iter().map(delta).collect())
         }
     }
 }
 
-fn event(data: &Value) -> String {
+fn format_event(data: &Value) -> String {
     format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
 }

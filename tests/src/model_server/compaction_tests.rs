@@ -5,62 +5,66 @@ use std::{collections::HashMap, fs, path::PathBuf};
 
 use bytes::Bytes;
 use docket_schema::{
-    content::{BlobRef, Content, WorkPath},
-    export::Export,
+    content::{BlobRef, Content, WorkspacePath},
+    export::InMemoryExport,
     ids::{BlobHash, DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash, Turn},
-    message::{CallId, Message, Part, Role, StopReason, ToolUse, Usage},
+    message::{CallId, Message, MessagePart, MessageRole, StopReason, TokenUsage, ToolUse},
     run::*,
-    snapshot::Base,
-    tool::{FileSeen, LinesShown, ToolFacts},
+    snapshot::WorkspaceBase,
+    tool::{FileVersion, LineRange, ToolFacts},
 };
 use docket_worker::{
-    engine::{self, Act, Engine, ModelCall},
-    model::{LEFT_OUT_MARK, ModelRequest, SUMMARY_MARK, render, thinking_signature},
-    run::Rereads,
+    engine::{self, Action, Engine, ModelCall},
+    model::{ModelRequest, OMITTED_REPLIES_MARK, SUMMARY_REQUEST_MARK, render, thinking_signature},
+    run::ReadCache,
     tools::{self, ToolOutcome},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{check, check_responses};
+use super::{request_check, responses_check};
 
 mod long_runs;
 
 type Blobs = HashMap<BlobHash, Bytes>;
 
 /// Each provider's body of these messages, as its strict server takes it.
-fn taken(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
+fn check_accepted(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
     for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
         let request = ModelRequest {
             model: model.parse().expect("a model"),
             system: "You mend code.".to_owned(),
-            tools: if with_tools { tools::specs() } else { Vec::new() },
+            tools: if with_tools { tools::core_tool_specs() } else { Vec::new() },
             messages: messages.to_vec(),
             max_output_tokens: 100,
             temperature_milli: None,
             effort: None,
-            completion_tokens: false,
-            thought: None,
+            use_completion_tokens_field: false,
+            began_with_thought: None,
         };
         let body = render(&request, blobs).map_err(|error| format!("{model}: {error}"))?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
         let checked = match model {
-            "openai:x" => check::openai(&body),
-            "openai-responses:x" => check_responses::responses(&body),
-            _ => check::anthropic(&body),
+            "openai:x" => request_check::check_openai(&body),
+            "openai-responses:x" => responses_check::check_responses(&body),
+            _ => request_check::check_anthropic(&body),
         };
         checked.map_err(|error| format!("{model}: {error}"))?;
     }
     Ok(())
 }
 
-fn is_taken(conversation: &Conversation, with_tools: bool, blobs: &Blobs) -> Result<(), String> {
+fn check_conversation_accepted(
+    conversation: &Conversation,
+    with_tools: bool,
+    blobs: &Blobs,
+) -> Result<(), String> {
     let messages: Vec<Message> = conversation.iter().map(|said| said.message.clone()).collect();
-    taken(&messages, with_tools, blobs)
+    check_accepted(&messages, with_tools, blobs)
 }
 
 /// A run that is made up: the engine decides, and the test is its model and its tools.
-struct Talk {
+struct SimulatedRun {
     state: RunState,
     blobs: Blobs,
     compactions: usize,
@@ -74,24 +78,24 @@ struct Talk {
     /// Bytes of the conversation before and after it was made shorter, each time that was due.
     shortened: Vec<(u64, u64)>,
     /// Summaries that were asked to keep an earlier one.
-    asked_again: usize,
+    merged_summaries: usize,
     /// Calls whose steps were dropped.
     dropped: usize,
 }
 
 /// What a turn brings.
 #[derive(Debug, Clone)]
-struct Brought {
+struct SimulatedTurn {
     thinks: bool,
     says: &'static str,
-    calls: Vec<Called>,
-    told: bool,
-    counted: bool,
+    calls: Vec<SimulatedCall>,
+    has_user_message: bool,
+    reports_usage: bool,
     summary: u8,
 }
 
 #[derive(Debug, Clone)]
-struct Called {
+struct SimulatedCall {
     tool: &'static str,
     path: u8,
     bytes: usize,
@@ -100,14 +104,14 @@ struct Called {
 }
 
 /// Every result that says that another stands above is true: that stands there, before it, as it was recorded.
-fn pointers_hold<'a>(
+fn check_pointers<'a>(
     messages: impl IntoIterator<Item = &'a Message>,
     results: &HashMap<CallId, Content>,
     pointers: &HashMap<CallId, CallId>,
 ) -> Result<(), String> {
     let mut whole: Vec<&CallId> = Vec::new();
     for part in messages.into_iter().flat_map(|message| &message.parts) {
-        let Part::ToolResult { call, content, .. } = part else { continue };
+        let MessagePart::ToolResult { call, content, .. } = part else { continue };
         let as_recorded = results.get(call) == Some(content);
         match pointers.get(call).filter(|_| as_recorded) {
             Some(to) if !whole.contains(&to) => return Err(format!("{call} points to {to}: {content:?}")),
@@ -119,16 +123,16 @@ fn pointers_hold<'a>(
     Ok(())
 }
 
-impl Talk {
+impl SimulatedRun {
     fn new(context_tokens: u64) -> Self {
         let task = Bytes::from_static(b"# Task: keep books");
-        let blob = BlobRef::of(&task);
+        let blob = BlobRef::for_bytes(&task);
         let pins = RunStarted {
             task: TaskId(uuid::Uuid::from_u128(1)),
             run: RunId(uuid::Uuid::from_u128(2)),
             attempt: 1,
             engine: EngineRef { name: "react".into(), version: 1 },
-            models: Models::only(
+            models: RunModels::single_model(
                 "scripted:x".parse().expect("a model"),
                 ModelTerms { context_tokens, ..ModelTerms::default() },
             ),
@@ -142,8 +146,8 @@ impl Talk {
                 ask_at_blockers: false,
                 ..RunSettings::default()
             },
-            prompts: Prompts { system: blob, tools: blob, task: blob },
-            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
+            prompts: RunPrompts { system: blob, tools: blob, task: blob },
+            base: WorkspaceBase { manifest: blob, tree: TreeHash::ZERO, git: None },
             gates: vec![],
             tests: None,
             external: vec![],
@@ -166,20 +170,20 @@ impl Talk {
             results: HashMap::new(),
             pointers: HashMap::new(),
             shortened: Vec::new(),
-            asked_again: 0,
+            merged_summaries: 0,
             dropped: 0,
         };
-        talk.push(Turn(0), pins);
+        talk.push_event(Turn(0), pins);
         talk
     }
 
-    fn push(&mut self, turn: Turn, event: impl Into<RunEvent>) {
+    fn push_event(&mut self, turn: Turn, event: impl Into<RunEvent>) {
         let meta = EventMeta { seq: self.state.seq.next(), hash: EventHash::ZERO, turn, epoch: Epoch(1) };
         self.state.apply(meta, event.into()).expect("legal");
     }
 
-    fn asked(&mut self, call: &ModelCall) {
-        self.push(
+    fn request_model(&mut self, call: &ModelCall) {
+        self.push_event(
             call.turn,
             ModelRequested {
                 call: call.call.clone(),
@@ -197,44 +201,51 @@ impl Talk {
         );
     }
 
-    fn answered(&mut self, call: &ModelCall, parts: Vec<Part>, input_tokens: u64) {
-        self.stopped(call, parts, input_tokens, StopReason::EndTurn);
+    fn answer_model(&mut self, call: &ModelCall, parts: Vec<MessagePart>, input_tokens: u64) {
+        self.answer_model_with_stop(call, parts, input_tokens, StopReason::EndTurn);
     }
 
-    fn stopped(&mut self, call: &ModelCall, parts: Vec<Part>, input_tokens: u64, stop: StopReason) {
-        let usage = Usage { input_tokens, output_tokens: 20, ..Usage::default() };
+    fn answer_model_with_stop(
+        &mut self,
+        call: &ModelCall,
+        parts: Vec<MessagePart>,
+        input_tokens: u64,
+        stop: StopReason,
+    ) {
+        let usage = TokenUsage { input_tokens, output_tokens: 20, ..TokenUsage::default() };
         let (call, turn) = (call.call.clone(), call.turn);
-        self.push(
+        self.push_event(
             turn,
             ModelAnswered { call, parts, stop, usage, cost_nusd: 0, first_byte_ms: 0, total_ms: 0 },
         );
     }
 
     /// One turn: up to and with the results of its calls.
-    fn turn(&mut self, brought: &Brought) -> Result<(), TestCaseError> {
-        let react = engine::newest("react").expect("there is one");
-        let (compactions, before) = (self.compactions, self.bytes());
+    fn run_turn(&mut self, brought: &SimulatedTurn) -> Result<(), TestCaseError> {
+        let react = engine::newest_engine("react").expect("there is one");
+        let (compactions, before) = (self.compactions, self.conversation_bytes());
         for _ in 0..20 {
             let decision = react.decide(&self.state);
             match decision.act {
-                Act::Compact(event) => self.compacts(*event)?,
-                Act::CallModel(call) if call.purpose == Purpose::Compact => {
-                    self.summarizes(&call, brought)?
+                Action::Compact(event) => self.compact(*event)?,
+                Action::CallModel(call) if call.purpose == CallPurpose::Compact => {
+                    self.summarize(&call, brought)?
                 }
-                Act::CallModel(call) => {
+                Action::CallModel(call) => {
                     if self.compactions > compactions {
-                        self.shortened.push((before, self.bytes()));
+                        self.shortened.push((before, self.conversation_bytes()));
                     }
-                    is_taken(&call.messages, true, &self.blobs).map_err(TestCaseError::fail)?;
-                    self.hold(&call.messages)?;
-                    self.asked(&call);
+                    check_conversation_accepted(&call.messages, true, &self.blobs)
+                        .map_err(TestCaseError::fail)?;
+                    self.check_conversation(&call.messages)?;
+                    self.request_model(&call);
                     let bytes = self.state.transcript.sealed_conversation().bytes();
-                    let parts = self.parts(call.turn, brought);
-                    self.answered(&call, parts, if brought.counted { bytes / 3 } else { 0 });
-                    self.tools(&*react, brought);
-                    if brought.told || brought.calls.is_empty() {
+                    let parts = self.answer_parts(call.turn, brought);
+                    self.answer_model(&call, parts, if brought.reports_usage { bytes / 3 } else { 0 });
+                    self.run_tools(&*react, brought);
+                    if brought.has_user_message || brought.calls.is_empty() {
                         let turn = self.state.turn;
-                        self.push(turn, Told { text: "And mind the cents.".into(), by: "Ann".into() });
+                        self.push_event(turn, Told { text: "And mind the cents.".into(), by: "Ann".into() });
                     }
                     return Ok(());
                 }
@@ -244,35 +255,35 @@ impl Talk {
         Err(TestCaseError::fail("the engine makes the conversation shorter for ever"))
     }
 
-    fn bytes(&self) -> u64 {
+    fn conversation_bytes(&self) -> u64 {
         self.state.transcript.conversation(None).bytes()
     }
 
-    fn parts(&self, turn: Turn, brought: &Brought) -> Vec<Part> {
+    fn answer_parts(&self, turn: Turn, brought: &SimulatedTurn) -> Vec<MessagePart> {
         let thought = format!("thought {turn}");
         let data =
             json!({ "type": "thinking", "thinking": thought, "signature": thinking_signature(&thought) });
-        let thinking = Part::Thinking { provider: "anthropic".into(), data };
-        let text = Part::Text { text: brought.says.into() };
+        let thinking = MessagePart::Thinking { provider: "anthropic".into(), data };
+        let text = MessagePart::Text { text: brought.says.into() };
         let calls = brought.calls.iter().enumerate().map(|(nth, called)| {
             let mut args = json!({ "path": format!("f{}", called.path), "regex": "x", "command": "make" });
-            if called.lines != WHOLE {
+            if called.lines != FULL_FILE {
                 args["start_line"] = called.lines.0.into();
                 args["end_line"] = called.lines.1.into();
             }
-            let (call, name) = (CallId::tool(turn, nth), called.tool.to_owned());
-            Part::ToolUse(ToolUse { call, name, args, malformed: None })
+            let (call, name) = (CallId::for_tool(turn, nth), called.tool.to_owned());
+            MessagePart::ToolUse(ToolUse { call, name, args, malformed: None })
         });
         brought.thinks.then_some(thinking).into_iter().chain([text]).chain(calls).collect()
     }
 
-    fn tools(&mut self, react: &dyn Engine, brought: &Brought) {
-        while !self.state.wanted.is_empty() {
+    fn run_tools(&mut self, react: &dyn Engine, brought: &SimulatedTurn) {
+        while !self.state.pending_calls.is_empty() {
             let decision = react.decide(&self.state);
-            let Act::RunTools(batch) = decision.act else { panic!("{decision:?}") };
+            let Action::RunTools(batch) = decision.act else { panic!("{decision:?}") };
             let turn = self.state.turn;
             for tool in &batch {
-                self.push(
+                self.push_event(
                     turn,
                     ToolRequested {
                         call: tool.call.clone(),
@@ -284,23 +295,23 @@ impl Talk {
                     },
                 );
             }
-            let mut rereads = Rereads::new(&self.state);
+            let mut rereads = ReadCache::new(&self.state);
             for tool in batch {
                 let nth: usize =
                     tool.call.0.rsplit('-').next().and_then(|nth| nth.parse().ok()).expect("ours");
-                let event = self.finished(tool.call, &brought.calls[nth], &mut rereads);
-                self.push(turn, event);
+                let event = self.finish_tool(tool.call, &brought.calls[nth], &mut rereads);
+                self.push_event(turn, event);
             }
         }
     }
 
-    fn hold(&self, conversation: &Conversation) -> Result<(), TestCaseError> {
+    fn check_conversation(&self, conversation: &Conversation) -> Result<(), TestCaseError> {
         let messages = conversation.iter().map(|said| &said.message);
-        pointers_hold(messages, &self.results, &self.pointers).map_err(TestCaseError::fail)
+        check_pointers(messages, &self.results, &self.pointers).map_err(TestCaseError::fail)
     }
 
-    fn finished(&mut self, call: CallId, called: &Called, rereads: &mut Rereads) -> ToolFinished {
-        let path = WorkPath::new(format!("f{}", called.path)).expect("legal");
+    fn finish_tool(&mut self, call: CallId, called: &SimulatedCall, rereads: &mut ReadCache) -> ToolFinished {
+        let path = WorkspacePath::new(format!("f{}", called.path)).expect("legal");
         let file = usize::from(called.path);
         let changes = matches!(called.tool, "edit_file" | "create_file") && !called.fails;
         self.versions[file] += u8::from(changes);
@@ -310,45 +321,50 @@ impl Talk {
         };
         if called.tool == "read_file" && !called.fails {
             let hash = BlobHash::of(&[called.path, self.versions[file]]);
-            facts.read.push(FileSeen { path, hash });
-            facts.shown.push(LinesShown { first: called.lines.0, last: called.lines.1 });
+            facts.read.push(FileVersion { path, hash });
+            facts.shown.push(LineRange { first: called.lines.0, last: called.lines.1 });
         }
         let text = if called.tool == "search_codebase" && called.bytes.is_multiple_of(2) {
-            tools::NO_HITS.to_owned()
+            tools::NO_MATCHES.to_owned()
         } else {
             format!("{} of {}\n", called.tool, call).repeat(called.bytes / 16)
         };
         let content = text.into_bytes();
-        let outcome = ToolOutcome { content, is_error: called.fails, full: None, facts };
-        let outcome = rereads.unrepeated(&call, outcome);
-        let (content, blob) = Content::place(outcome.content);
+        let outcome = ToolOutcome { content, is_error: called.fails, full_output: None, facts };
+        let outcome = rereads.replace_repeated_read(&call, outcome);
+        let (content, blob) = Content::inline_or_blob(outcome.content);
         self.results.insert(call.clone(), content.clone());
         if let Some(to) = &outcome.facts.same_as {
             self.pointers.insert(call.clone(), to.clone());
         }
         if let Some(bytes) = blob {
-            self.blobs.insert(BlobRef::of(&bytes).hash, bytes.into());
+            self.blobs.insert(BlobRef::for_bytes(&bytes).hash, bytes.into());
         }
         let status = if called.fails { ToolStatus::Error } else { ToolStatus::Ok };
         ToolFinished { call, status, content, full: None, facts: outcome.facts, duration_ms: 0 }
     }
 
-    fn summarizes(&mut self, call: &ModelCall, brought: &Brought) -> Result<(), TestCaseError> {
-        is_taken(&call.messages, false, &self.blobs).map_err(TestCaseError::fail)?;
+    fn summarize(&mut self, call: &ModelCall, brought: &SimulatedTurn) -> Result<(), TestCaseError> {
+        check_conversation_accepted(&call.messages, false, &self.blobs).map_err(TestCaseError::fail)?;
         let words = format!("{:?}", call.messages.get(0));
-        prop_assert!(words.contains(SUMMARY_MARK));
-        self.asked_again += usize::from(words.contains("the earlier summary"));
+        prop_assert!(words.contains(SUMMARY_REQUEST_MARK));
+        self.merged_summaries += usize::from(words.contains("the earlier summary"));
         prop_assert!(!words.contains("You gave no plan yet"), "nobody said that");
-        self.asked(call);
+        self.request_model(call);
         self.summaries += 1;
         match brought.summary {
-            0 => self.answered(call, vec![Part::Text { text: "Much was done.".into() }], 9),
-            1 => self.answered(call, vec![], 9),
-            3 => self.stopped(call, vec![Part::Text { text: "Much w".into() }], 9, StopReason::MaxTokens),
+            0 => self.answer_model(call, vec![MessagePart::Text { text: "Much was done.".into() }], 9),
+            1 => self.answer_model(call, vec![], 9),
+            3 => self.answer_model_with_stop(
+                call,
+                vec![MessagePart::Text { text: "Much w".into() }],
+                9,
+                StopReason::MaxTokens,
+            ),
             _ => {
                 let (error, message) = ("overloaded".into(), "busy".into());
                 let (call, turn) = (call.call.clone(), call.turn);
-                self.push(
+                self.push_event(
                     turn,
                     ModelFailed {
                         call,
@@ -365,74 +381,74 @@ impl Talk {
         Ok(())
     }
 
-    fn compacts(&mut self, event: Compacted) -> Result<(), TestCaseError> {
+    fn compact(&mut self, event: Compacted) -> Result<(), TestCaseError> {
         self.compactions += 1;
         self.dropped += event.dropped.len();
-        let before: Vec<Message> = self.said();
+        let before: Vec<Message> = self.messages();
         let turn = self.state.turn;
-        self.push(turn, event.clone());
-        let after: Vec<Message> = self.said();
+        self.push_event(turn, event.clone());
+        let after: Vec<Message> = self.messages();
         prop_assert_eq!(&after[0].parts[0], &before[0].parts[0], "the task stays");
         let ledger = format!("{:?}", after[0].parts.last().expect("the ledger"));
-        prop_assert!(ledger.contains(LEFT_OUT_MARK));
+        prop_assert!(ledger.contains(OMITTED_REPLIES_MARK));
         for path in self.state.ledger.files.keys() {
             prop_assert!(ledger.contains(&format!("- {path}: ")), "{} is forgotten", path);
         }
         // An answer stands as it was given, or not at all.
         let answers = |all: &[Message]| -> Vec<Message> {
-            all.iter().filter(|message| message.role == Role::Assistant).cloned().collect()
+            all.iter().filter(|message| message.role == MessageRole::Assistant).cloned().collect()
         };
         let (was, is) = (answers(&before), answers(&after));
         prop_assert!(is.iter().all(|answer| was.contains(answer)));
         let last = was.len().saturating_sub(5);
         prop_assert!(is.ends_with(&was[last..]), "the last five stay");
         let gone = u32::try_from(was.len() - is.len()).expect("few");
-        prop_assert!(self.state.transcript.answers_left_out() >= gone);
+        prop_assert!(self.state.transcript.omitted_answers() >= gone);
         Ok(())
     }
 
-    fn said(&self) -> Vec<Message> {
-        self.state.transcript.sealed().iter().map(|said| said.message.clone()).collect()
+    fn messages(&self) -> Vec<Message> {
+        self.state.transcript.sealed_entries().iter().map(|said| said.message.clone()).collect()
     }
 }
 
-fn called() -> impl Strategy<Value = Called> {
+fn any_call() -> impl Strategy<Value = SimulatedCall> {
     let names = ["read_file", "edit_file", "create_file", "search_codebase", "run_command", "list_files"];
     let sizes = prop_oneof![0usize..200, 200usize..9000, Just(20_000usize)];
-    let lines = prop::sample::select(vec![WHOLE, (10, 20), (50, 100)]);
+    let lines = prop::sample::select(vec![FULL_FILE, (10, 20), (50, 100)]);
     (prop::sample::select(names.to_vec()), 0u8..4, sizes, prop::bool::weighted(0.3), lines)
-        .prop_map(|(tool, path, bytes, fails, lines)| Called { tool, path, bytes, fails, lines })
+        .prop_map(|(tool, path, bytes, fails, lines)| SimulatedCall { tool, path, bytes, fails, lines })
 }
 
 /// All lines of a file of these runs.
-const WHOLE: (u64, u64) = (1, 100);
+const FULL_FILE: (u64, u64) = (1, 100);
 
 /// Turns that mostly read the same few files.
-fn reading() -> impl Strategy<Value = Brought> {
+fn reading_turn() -> impl Strategy<Value = SimulatedTurn> {
     let names = ["read_file", "read_file", "read_file", "read_file", "edit_file", "run_command"];
-    let lines = prop::sample::select(vec![WHOLE, WHOLE, (10, 20)]);
+    let lines = prop::sample::select(vec![FULL_FILE, FULL_FILE, (10, 20)]);
     let called = (prop::sample::select(names.to_vec()), 0u8..3, 500usize..3000, lines)
-        .prop_map(|(tool, path, bytes, lines)| Called { tool, path, bytes, fails: false, lines });
-    (prop::collection::vec(called, 1..4), 0u8..3).prop_map(|(calls, summary)| Brought {
+        .prop_map(|(tool, path, bytes, lines)| SimulatedCall { tool, path, bytes, fails: false, lines });
+    (prop::collection::vec(called, 1..4), 0u8..3).prop_map(|(calls, summary)| SimulatedTurn {
         thinks: false,
         says: "",
         calls,
-        told: false,
-        counted: true,
+        has_user_message: false,
+        reports_usage: true,
         summary,
     })
 }
 
-fn brought() -> impl Strategy<Value = Brought> {
+fn any_turn() -> impl Strategy<Value = SimulatedTurn> {
     let says = prop::sample::select(vec!["", "I look.", "PLAN:\n- [ ] look\n- [ ] mend"]);
-    let calls = prop::collection::vec(called(), 0..4);
+    let calls = prop::collection::vec(any_call(), 0..4);
     (any::<bool>(), says, calls, prop::bool::weighted(0.2), any::<bool>(), 0u8..3).prop_map(
-        |(thinks, says, calls, told, counted, summary)| Brought {
+        |(thinks, says, calls, told, counted, summary)| SimulatedTurn {
             thinks,
             says,
             calls,
-            told,
-            counted,
+            has_user_message: told,
+            reports_usage: counted,
             summary,
         },
     )
@@ -441,13 +457,13 @@ fn brought() -> impl Strategy<Value = Brought> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn a_run_that_fills_its_window_again_and_again_asks_what_providers_take(
+    fn repeatedly_compacted_run_sends_valid_requests(
         window in prop::sample::select(vec![3000u64, 12_000, 40_000]),
-        turns in prop::collection::vec(brought(), 1..40),
+        turns in prop::collection::vec(any_turn(), 1..40),
     ) {
-        let mut talk = Talk::new(window);
+        let mut talk = SimulatedRun::new(window);
         for turn in &turns {
-            talk.turn(turn)?;
+            talk.run_turn(turn)?;
         }
     }
 
@@ -457,65 +473,79 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever is made shorter, and whenever: what is said to stand above stands there.
     #[test]
-    fn what_is_said_to_stand_above_stands_there(
+    fn referenced_results_are_present(
         window in prop::sample::select(vec![3000u64, 6000, 12_000]),
-        turns in prop::collection::vec(reading(), 1..40),
+        turns in prop::collection::vec(reading_turn(), 1..40),
     ) {
-        let mut talk = Talk::new(window);
+        let mut talk = SimulatedRun::new(window);
         for turn in &turns {
-            talk.turn(turn)?;
+            talk.run_turn(turn)?;
         }
-        every_way(&talk.state, &talk.blobs, "a run that reads", &|conversation| {
+        try_all_compactions(&talk.state, &talk.blobs, "a run that reads", &|conversation| {
             let messages = conversation.iter().map(|said| &said.message);
-            pointers_hold(messages, &talk.results, &talk.pointers)
+            check_pointers(messages, &talk.results, &talk.pointers)
         });
     }
 }
 
 #[test]
-fn an_unchanged_file_is_shown_once_and_again_when_that_went() {
-    let read = |path| Called { tool: "read_file", path, bytes: 2000, fails: false, lines: WHOLE };
-    let turn = |calls| Brought { thinks: false, says: "", calls, told: false, counted: true, summary: 0 };
-    let mut talk = Talk::new(24_000);
-    let of = |talk: &Talk, nth: usize| -> String {
-        format!("{:?}", talk.results[&CallId::tool(talk.state.turn, nth)])
+fn unchanged_file_is_shown_again_only_after_it_was_compacted() {
+    let read = |path| SimulatedCall { tool: "read_file", path, bytes: 2000, fails: false, lines: FULL_FILE };
+    let turn = |calls| SimulatedTurn {
+        thinks: false,
+        says: "",
+        calls,
+        has_user_message: false,
+        reports_usage: true,
+        summary: 0,
     };
-    talk.turn(&turn(vec![read(0)])).expect("holds");
+    let mut talk = SimulatedRun::new(24_000);
+    let of = |talk: &SimulatedRun, nth: usize| -> String {
+        format!("{:?}", talk.results[&CallId::for_tool(talk.state.turn, nth)])
+    };
+    talk.run_turn(&turn(vec![read(0)])).expect("holds");
     // Again, a part of it, and another file twice in one answer.
-    let part = Called { lines: (10, 90), ..read(0) };
-    talk.turn(&turn(vec![read(0), part, read(1), read(1)])).expect("holds");
+    let part = SimulatedCall { lines: (10, 90), ..read(0) };
+    talk.run_turn(&turn(vec![read(0), part, read(1), read(1)])).expect("holds");
     assert!(of(&talk, 0).contains("f0: lines 1 to 100 unchanged since turn 1, "), "{}", of(&talk, 0));
     assert!(of(&talk, 1).contains("f0: lines 10 to 90 unchanged since turn 1, "));
     assert!(of(&talk, 2).contains("read_file of t2-2"));
     assert!(of(&talk, 3).contains("f1: lines 1 to 100 unchanged since turn 2, "));
     // A change shows it again, and once more is once too many.
-    let edit = Called { tool: "edit_file", ..read(0) };
-    talk.turn(&turn(vec![edit, read(0), read(0)])).expect("holds");
+    let edit = SimulatedCall { tool: "edit_file", ..read(0) };
+    talk.run_turn(&turn(vec![edit, read(0), read(0)])).expect("holds");
     assert!(of(&talk, 1).contains("read_file of t3-1") && of(&talk, 2).contains("since turn 3"));
     // What the compaction took, the next read shows; the result that pointed to it says so.
-    let verbose = Called { tool: "run_command", bytes: 3000, ..read(3) };
+    let verbose = SimulatedCall { tool: "run_command", bytes: 3000, ..read(3) };
     while talk.compactions == 0 {
-        talk.turn(&turn(vec![verbose.clone()])).expect("holds");
+        talk.run_turn(&turn(vec![verbose.clone()])).expect("holds");
     }
-    talk.turn(&turn(vec![read(0), read(1)])).expect("holds");
+    talk.run_turn(&turn(vec![read(0), read(1)])).expect("holds");
     assert!(of(&talk, 0).contains("read_file of") && of(&talk, 1).contains("read_file of"));
     // As long as the last answers point to it, it stays.
     let pointed = talk.state.turn;
     let before = talk.compactions;
     while talk.compactions == before {
-        talk.turn(&turn(vec![read(0), verbose.clone()])).expect("holds");
+        talk.run_turn(&turn(vec![read(0), verbose.clone()])).expect("holds");
         assert!(of(&talk, 0).contains(&format!("since turn {pointed}")), "{}", of(&talk, 0));
     }
 }
 
 #[test]
-fn the_fold_refuses_to_part_what_points_from_what_it_points_to() {
-    let read = Called { tool: "read_file", path: 0, bytes: 2000, fails: false, lines: WHOLE };
-    let turn = Brought { thinks: false, says: "", calls: vec![read], told: false, counted: true, summary: 0 };
-    let mut talk = Talk::new(24_000);
-    (0..3).for_each(|_| talk.turn(&turn).expect("holds"));
+fn compaction_cannot_separate_a_reference_from_its_target() {
+    let read = SimulatedCall { tool: "read_file", path: 0, bytes: 2000, fails: false, lines: FULL_FILE };
+    let turn = SimulatedTurn {
+        thinks: false,
+        says: "",
+        calls: vec![read],
+        has_user_message: false,
+        reports_usage: true,
+        summary: 0,
+    };
+    let mut talk = SimulatedRun::new(24_000);
+    (0..3).for_each(|_| talk.run_turn(&turn).expect("holds"));
     let cleared = |calls: &[&str]| {
-        let line = |call: &&str| Cleared { call: CallId((*call).to_owned()), line: "[a line]".into() };
+        let line = |call: &&str| ClearedResult { call: CallId((*call).to_owned()), line: "[a line]".into() };
         let cleared = calls.iter().map(line).collect();
         let event = Compacted { keeps_task: true, cleared, ..Compacted::default() };
         let mut state = talk.state.clone();
@@ -531,33 +561,33 @@ fn the_fold_refuses_to_part_what_points_from_what_it_points_to() {
 }
 
 #[test]
-fn a_long_run_is_made_shorter_by_each_level_and_goes_on() {
-    let called = |tool, path, bytes, fails| Called { tool, path, bytes, fails, lines: WHOLE };
-    let turn = |calls: Vec<Called>, summary| Brought {
+fn long_run_is_compacted_by_each_level_and_continues() {
+    let called = |tool, path, bytes, fails| SimulatedCall { tool, path, bytes, fails, lines: FULL_FILE };
+    let turn = |calls: Vec<SimulatedCall>, summary| SimulatedTurn {
         thinks: true,
         says: "PLAN:\n- [ ] look",
         calls,
-        told: false,
-        counted: true,
+        has_user_message: false,
+        reports_usage: true,
         summary,
     };
     for summary in 0..3 {
-        let mut talk = Talk::new(24_000);
+        let mut talk = SimulatedRun::new(24_000);
         for n in 0..60u8 {
             let calls = vec![
                 called("read_file", n % 3, 2000, false),
                 called("edit_file", n % 3, 600, n % 2 == 0),
                 called("search_codebase", 0, 100, false),
             ];
-            talk.turn(&turn(calls, summary)).expect("holds");
+            talk.run_turn(&turn(calls, summary)).expect("holds");
             if n == 30 {
                 let turn = talk.state.turn;
-                talk.push(turn, Told { text: "Use cents.".into(), by: "Ann".into() });
+                talk.push_event(turn, Told { text: "Use cents.".into(), by: "Ann".into() });
             }
         }
         assert!(talk.compactions >= 3 && talk.summaries >= 1, "{} {}", talk.compactions, talk.summaries);
         assert!(talk.compactions < 20, "rare steps: {} in 60 turns", talk.compactions);
-        let first = format!("{:?}", talk.said()[0]);
+        let first = format!("{:?}", talk.messages()[0]);
         for kept in ["- [ ] look", "Ann: Use cents.", "f0: edited"] {
             assert!(first.contains(kept), "{kept} is not in {first}");
         }
@@ -565,7 +595,7 @@ fn a_long_run_is_made_shorter_by_each_level_and_goes_on() {
 }
 
 #[test]
-fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
+fn every_prefix_of_golden_logs_renders_valid_requests_after_compaction() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/0.1");
     let mut compacted = 0;
     for file in fs::read_dir(folder).expect("fixtures") {
@@ -573,15 +603,15 @@ fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
         if !path.to_string_lossy().ends_with(".run.jsonl") {
             continue;
         }
-        let run = Export::read(&fs::read(&path).expect("reads")).expect("a run");
+        let run = InMemoryExport::parse(&fs::read(&path).expect("reads")).expect("a run");
         let blobs = run.blobs.iter().map(|(hash, bytes)| (*hash, Bytes::from(bytes.clone()))).collect();
         let mut state = RunState::default();
-        for event in &run.history() {
+        for event in &run.run_events() {
             state.apply_envelope(event).expect("folds");
             // While a child is out nothing is asked of a model, so there is nothing to compact for.
-            let is_due = state.wanted.is_empty() && state.delegation.out.is_empty();
-            if state.stage == Stage::Deciding && is_due {
-                compacted += every_way(&state, &blobs, &path.display().to_string(), &|_| Ok(()));
+            let is_due = state.pending_calls.is_empty() && state.delegation.waiting_calls.is_empty();
+            if state.stage == RunStage::Deciding && is_due {
+                compacted += try_all_compactions(&state, &blobs, &path.display().to_string(), &|_| Ok(()));
             }
         }
     }
@@ -589,15 +619,15 @@ fn any_cut_of_any_golden_log_is_taken_however_it_is_compacted() {
 }
 
 /// Compacts in every way the fold lets pass. How many those were.
-fn every_way(
+fn try_all_compactions(
     state: &RunState,
     blobs: &Blobs,
     name: &str,
     holds: &dyn Fn(&Conversation) -> Result<(), String>,
 ) -> usize {
-    let sealed = state.transcript.sealed();
-    let of = |said: &std::sync::Arc<Said>| -> Vec<CallId> {
-        calls_of(&said.message.parts).map(|tool| tool.call.clone()).collect()
+    let sealed = state.transcript.sealed_entries();
+    let of = |said: &std::sync::Arc<TranscriptEntry>| -> Vec<CallId> {
+        tool_uses(&said.message.parts).map(|tool| tool.call.clone()).collect()
     };
     let all: Vec<Vec<CallId>> = sealed.iter().map(of).collect();
     let mut ways: Vec<Compacted> = (0..=sealed.len())
@@ -607,7 +637,8 @@ fn every_way(
         ways.push(Compacted { dropped: calls.clone(), ..Compacted::default() });
         ways.push(Compacted { dropped: calls[..1].to_vec(), ..Compacted::default() });
     }
-    let cleared = all.iter().flatten().map(|call| Cleared { call: call.clone(), line: "[a line]".into() });
+    let cleared =
+        all.iter().flatten().map(|call| ClearedResult { call: call.clone(), line: "[a line]".into() });
     ways.push(Compacted { cleared: cleared.collect(), ..Compacted::default() });
     ways.push(Compacted { dropped: all.concat(), ..Compacted::default() });
     let mut passed = 0;
@@ -619,7 +650,7 @@ fn every_way(
             EventMeta { seq: state.seq.next(), hash: EventHash::ZERO, turn: state.turn, epoch: state.epoch };
         if state.apply(meta, event.clone().into()).is_ok() {
             let nudged = state.transcript.conversation(Some("Go on."));
-            let taken = is_taken(&nudged, true, blobs).and_then(|()| holds(&nudged));
+            let taken = check_conversation_accepted(&nudged, true, blobs).and_then(|()| holds(&nudged));
             taken.unwrap_or_else(|error| panic!("{name}: {error} by {event:?}"));
             passed += 1;
         }

@@ -5,11 +5,11 @@
 //! passes says something about the real one.
 
 mod anthropic;
-mod check;
-mod check_responses;
 mod openai;
 mod reply;
+mod request_check;
 mod responses;
+mod responses_check;
 mod server;
 
 pub use server::{ModelServer, RecordedRequest};

@@ -1,12 +1,12 @@
 //! OpenAI's words in Chat Completions: refusals, and an answer as a stream of chunks.
 
 use docket_schema::message::StopReason;
-use docket_worker::model::{AnswerPart, Fault, FaultKind, ModelAnswer};
+use docket_worker::model::{FaultKind, ModelReply, ReplyPart, ScriptedFault};
 use serde_json::{Value, json};
 
-use super::reply::{Events, Refusal, pieces};
+use super::reply::{RefusalReply, StreamEvents, split_text};
 
-pub(super) fn refusal(status: u16, message: &str) -> Refusal {
+pub(super) fn refusal(status: u16, message: &str) -> RefusalReply {
     let (kind, code) = match status {
         400 => ("invalid_request_error", Value::Null),
         401 => ("invalid_request_error", json!("invalid_api_key")),
@@ -14,28 +14,34 @@ pub(super) fn refusal(status: u16, message: &str) -> Refusal {
         429 => ("requests", json!("rate_limit_exceeded")),
         _ => ("server_error", Value::Null),
     };
-    coded(status, kind, code, message)
+    refusal_with_code(status, kind, code, message)
 }
 
-fn coded(status: u16, kind: &str, code: Value, message: &str) -> Refusal {
+fn refusal_with_code(status: u16, kind: &str, code: Value, message: &str) -> RefusalReply {
     let body = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
-    Refusal { status, body, retry_after_ms: None }
+    RefusalReply { status, body, retry_after_ms: None }
 }
 
 /// The refusal of faults that are told by a status; `None` for all others.
-pub(super) fn fault(fault: Fault) -> Option<Refusal> {
+pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     let refusal = match fault.kind {
         FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
         FaultKind::Overloaded => refusal(503, "the engine is overloaded"),
         FaultKind::ServerError => refusal(500, "the server had an error"),
-        FaultKind::SpendLimit => {
-            coded(429, "insufficient_quota", json!("insufficient_quota"), "the account has no quota left")
-        }
+        FaultKind::SpendLimit => refusal_with_code(
+            429,
+            "insufficient_quota",
+            json!("insufficient_quota"),
+            "the account has no quota left",
+        ),
         FaultKind::Unauthorized => refusal(401, "no such API key"),
         FaultKind::Forbidden => refusal(403, "the project has no access to this model"),
-        FaultKind::ContextTooLong => {
-            coded(400, "invalid_request_error", json!("context_length_exceeded"), "reduce the messages")
-        }
+        FaultKind::ContextTooLong => refusal_with_code(
+            400,
+            "invalid_request_error",
+            json!("context_length_exceeded"),
+            "reduce the messages",
+        ),
         FaultKind::Reset
         | FaultKind::CutStream
         | FaultKind::ErrorInStream
@@ -49,18 +55,18 @@ pub(super) fn fault(fault: Fault) -> Option<Refusal> {
         | FaultKind::SlowFirstByte
         | FaultKind::Stall => return None,
     };
-    Some(Refusal { retry_after_ms: fault.retry_after_ms, ..refusal })
+    Some(RefusalReply { retry_after_ms: fault.retry_after_ms, ..refusal })
 }
 
 /// The answer as one object, as it comes where no stream is asked for.
-pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
+pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
     let mut message = json!({"role": "assistant", "content": null, "refusal": null});
     let mut calls = Vec::new();
     for part in &answer.parts {
         match part {
-            AnswerPart::Text(text) => message["content"] = json!(text),
-            AnswerPart::Thinking { data, .. } => message["reasoning_content"] = data["thinking"].clone(),
-            AnswerPart::ToolUse { provider_id, name, args_json } => calls.push(json!({"id": provider_id,
+            ReplyPart::Text(text) => message["content"] = json!(text),
+            ReplyPart::Thinking { data, .. } => message["reasoning_content"] = data["thinking"].clone(),
+            ReplyPart::ToolUse { provider_id, name, args_json } => calls.push(json!({"id": provider_id,
                 "type": "function", "function": {"name": name, "arguments": args_json}})),
         }
     }
@@ -70,13 +76,13 @@ pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
     let usage = answer.usage;
     let prompt = usage.input_tokens + usage.cache_read_tokens;
     json!({"id": id, "object": "chat.completion", "created": 0, "model": model,
-        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": reason(answer)}],
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(answer)}],
         "usage": {"prompt_tokens": prompt, "completion_tokens": usage.output_tokens,
             "total_tokens": prompt + usage.output_tokens,
             "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens}}})
 }
 
-fn reason(answer: &ModelAnswer) -> &str {
+fn finish_reason(answer: &ModelReply) -> &str {
     match &answer.stop_reason {
         StopReason::EndTurn | StopReason::StopSequence => "stop",
         StopReason::ToolUse => "tool_calls",
@@ -86,38 +92,38 @@ fn reason(answer: &ModelAnswer) -> &str {
     }
 }
 
-pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
+pub(super) fn stream_events(answer: &ModelReply, model: &str, id: &str) -> StreamEvents {
     let chunk = |delta: Value, finish: Value| {
-        event(&json!({"id": id, "object": "chat.completion.chunk", "created": 0, "model": model,
+        format_event(&json!({"id": id, "object": "chat.completion.chunk", "created": 0, "model": model,
             "choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}], "usage": null}))
     };
     let mut deltas = vec![json!({"role": "assistant", "content": ""})];
     let mut calls = 0;
     for part in &answer.parts {
         match part {
-            AnswerPart::Text(text) => {
-                deltas.extend(pieces(text).into_iter().map(|piece| json!({"content": piece})))
+            ReplyPart::Text(text) => {
+                deltas.extend(split_text(text).into_iter().map(|piece| json!({"content": piece})))
             }
-            AnswerPart::Thinking { data, .. } => {
+            ReplyPart::Thinking { data, .. } => {
                 let text = data["thinking"].as_str().unwrap_or_default();
-                deltas.extend(pieces(text).into_iter().map(|piece| json!({"reasoning_content": piece})));
+                deltas.extend(split_text(text).into_iter().map(|piece| json!({"reasoning_content": piece})));
             }
-            AnswerPart::ToolUse { provider_id, name, args_json } => {
+            ReplyPart::ToolUse { provider_id, name, args_json } => {
                 deltas.push(json!({"tool_calls": [{"index": calls, "id": provider_id, "type": "function",
                     "function": {"name": name, "arguments": ""}}]}));
                 let piece =
                     |piece| json!({"tool_calls": [{"index": calls, "function": {"arguments": piece}}]});
-                deltas.extend(pieces(args_json).into_iter().map(piece));
+                deltas.extend(split_text(args_json).into_iter().map(piece));
                 calls += 1;
             }
         }
     }
-    let reason = reason(answer);
+    let reason = finish_reason(answer);
     let usage = answer.usage;
     let prompt = usage.input_tokens + usage.cache_read_tokens;
     let stop = vec![
         chunk(json!({}), json!(reason)),
-        event(
+        format_event(
             &json!({"id": id, "object": "chat.completion.chunk", "created": 0, "model": model, "choices": [],
             "usage": {"prompt_tokens": prompt, "completion_tokens": usage.output_tokens,
                 "total_tokens": prompt + usage.output_tokens,
@@ -125,14 +131,14 @@ pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
         ),
         "data: [DONE]\n\n".to_owned(),
     ];
-    let error = coded(503, "overloaded_error", Value::Null, "the engine is overloaded").body;
-    Events {
+    let error = refusal_with_code(503, "overloaded_error", Value::Null, "the engine is overloaded").body;
+    StreamEvents {
         before_stop: deltas.into_iter().map(|delta| chunk(delta, Value::Null)).collect(),
         stop,
-        error: event(&error),
+        error: format_event(&error),
     }
 }
 
-fn event(data: &Value) -> String {
+fn format_event(data: &Value) -> String {
     format!("data: {data}\n\n")
 }

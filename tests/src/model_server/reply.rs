@@ -7,20 +7,20 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderName, HeaderValue, Response, StatusCode},
 };
-use docket_worker::model::{Fault, FaultKind};
+use docket_worker::model::{FaultKind, ScriptedFault};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::Value;
 use tokio::sync::watch;
 
 /// A refusal in the protocol's own words.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct RefusalReply {
     pub(super) status: u16,
     pub(super) body: Value,
     pub(super) retry_after_ms: Option<u64>,
 }
 
-impl Refusal {
+impl RefusalReply {
     pub(super) fn into_response(self, request_id: &str) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body.to_string()));
         *response.status_mut() = StatusCode::from_u16(self.status).expect("a status of ours");
@@ -44,7 +44,7 @@ fn request_id_headers(request_id: &str) -> Vec<(HeaderName, HeaderValue)> {
 
 /// The events of a stream, cut for faults.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct StreamEvents {
     /// All events up to and without the one that tells the stop reason.
     pub(super) before_stop: Vec<String>,
     /// The stop reason and what follows it.
@@ -54,10 +54,10 @@ pub(super) struct Events {
 }
 
 /// When the last byte of an answer was handed to the network; see [`super::RecordedRequest`].
-pub(super) type OnSent = Arc<dyn Fn(Instant) + Send + Sync>;
+pub(super) type SentCallback = Arc<dyn Fn(Instant) + Send + Sync>;
 
 /// The response of a server that does not stream.
-pub(super) fn whole_response(body: &Value, request_id: &str) -> Response<Body> {
+pub(super) fn json_response(body: &Value, request_id: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -67,13 +67,13 @@ pub(super) fn whole_response(body: &Value, request_id: &str) -> Response<Body> {
 
 /// The stream's response.
 pub(super) fn stream_response(
-    events: Events,
-    fault: Option<Fault>,
+    events: StreamEvents,
+    fault: Option<ScriptedFault>,
     request_id: &str,
     stopped: watch::Receiver<bool>,
-    on_sent: OnSent,
+    on_sent: SentCallback,
 ) -> Response<Body> {
-    let body = Body::from_stream(frames(events, fault, stopped, on_sent));
+    let body = Body::from_stream(stream_frames(events, fault, stopped, on_sent));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("text/event-stream; charset=utf-8"));
@@ -81,23 +81,23 @@ pub(super) fn stream_response(
     response
 }
 
-type Frame = Result<Bytes, io::Error>;
+type StreamFrame = Result<Bytes, io::Error>;
 
-fn frames(
-    events: Events,
-    fault: Option<Fault>,
+fn stream_frames(
+    events: StreamEvents,
+    fault: Option<ScriptedFault>,
     stopped: watch::Receiver<bool>,
-    on_sent: OnSent,
-) -> impl Stream<Item = Frame> + Send + 'static {
-    let Events { before_stop, stop, error } = events;
+    on_sent: SentCallback,
+) -> impl Stream<Item = StreamFrame> + Send + 'static {
+    let StreamEvents { before_stop, stop, error } = events;
     let half = before_stop.len().div_ceil(2);
     let kind = fault.map(|fault| fault.kind);
     let (said, end) = match kind {
-        Some(FaultKind::CutStream) => (before_stop, End::Well),
-        Some(FaultKind::Reset) => (before_stop.into_iter().take(half).collect(), End::Reset),
-        Some(FaultKind::Stall) => (before_stop.into_iter().take(half).collect(), End::Stall),
+        Some(FaultKind::CutStream) => (before_stop, StreamEnd::Complete),
+        Some(FaultKind::Reset) => (before_stop.into_iter().take(half).collect(), StreamEnd::Reset),
+        Some(FaultKind::Stall) => (before_stop.into_iter().take(half).collect(), StreamEnd::Stall),
         Some(FaultKind::ErrorInStream) => {
-            (before_stop.into_iter().take(half).chain([error]).collect(), End::Well)
+            (before_stop.into_iter().take(half).chain([error]).collect(), StreamEnd::Complete)
         }
         Some(
             FaultKind::RateLimited
@@ -116,44 +116,48 @@ fn frames(
             | FaultKind::Refusal
             | FaultKind::SlowFirstByte,
         )
-        | None => (before_stop.into_iter().chain(stop).collect::<Vec<_>>(), End::Well),
+        | None => (before_stop.into_iter().chain(stop).collect::<Vec<_>>(), StreamEnd::Complete),
     };
     let said = stream::iter(said.into_iter().map(|event| Ok(Bytes::from(event))));
-    said.chain(stream::once(finish(end, stopped, on_sent)).filter_map(|frame| async { frame }))
+    said.chain(stream::once(finish_stream(end, stopped, on_sent)).filter_map(|frame| async { frame }))
 }
 
-enum End {
-    Well,
+enum StreamEnd {
+    Complete,
     Reset,
     Stall,
 }
 
-async fn finish(end: End, stopped: watch::Receiver<bool>, on_sent: OnSent) -> Option<Frame> {
+async fn finish_stream(
+    end: StreamEnd,
+    stopped: watch::Receiver<bool>,
+    on_sent: SentCallback,
+) -> Option<StreamFrame> {
     match end {
-        End::Well => {
+        StreamEnd::Complete => {
             on_sent(Instant::now());
             None
         }
         // Yielding first lets what was said reach the client before the connection breaks.
-        End::Reset => {
+        StreamEnd::Reset => {
             tokio::task::yield_now().await;
             Some(Err(io::Error::other("as the script says")))
         }
-        End::Stall => {
-            until_stopped(stopped).await;
+        StreamEnd::Stall => {
+            wait_until_stopped(stopped).await;
             None
         }
     }
 }
 
 /// Waits until the server stops.
-pub(super) async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+pub(super) async fn wait_until_stopped(mut stopped: watch::Receiver<bool>) {
     // An error means that the server is gone, which is a stop as well.
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
 /// Splits a text into at most three pieces at character boundaries: what streams comes in pieces.
-pub(super) fn pieces(text: &str) -> Vec<&str> {
+pub(super) fn split_text(text: &str) -> Vec<&str> {
     let third = text.len().div_ceil(3).max(1);
     let mut rest = text;
     let mut pieces = Vec::new();

@@ -1,20 +1,20 @@
 //! OpenAI's words in Responses: an answer as a stream of events. Refusals are those of Chat Completions.
 
 use docket_schema::message::StopReason;
-use docket_worker::model::{AnswerPart, ModelAnswer};
+use docket_worker::model::{ModelReply, ReplyPart};
 use serde_json::{Value, json};
 
-use super::reply::{Events, pieces};
+use super::reply::{StreamEvents, split_text};
 
 /// The answer as one object, as it comes where no stream is asked for: what the last event of a stream holds.
-pub(super) fn whole(answer: &ModelAnswer, model: &str, id: &str) -> Value {
-    let Events { stop, .. } = events(answer, model, id);
+pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
+    let StreamEvents { stop, .. } = stream_events(answer, model, id);
     let data = stop.last().and_then(|event| event.split_once("data: ")).map_or("null", |(_, data)| data);
     let event: Value = serde_json::from_str(data).unwrap_or_default();
     event["response"].clone()
 }
 
-pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
+pub(super) fn stream_events(answer: &ModelReply, model: &str, id: &str) -> StreamEvents {
     let mut sequence = 0;
     let mut event = |mut data: Value| {
         data["sequence_number"] = json!(sequence);
@@ -36,21 +36,21 @@ pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
     ];
     let mut output = Vec::new();
     for (index, part) in answer.parts.iter().enumerate() {
-        let item = item(part, index);
+        let item = output_item(part, index);
         let about = |mut data: Value| {
             data["output_index"] = json!(index);
-            data["item_id"] = item.whole["id"].clone();
+            data["item_id"] = item.done["id"].clone();
             data
         };
-        let added = json!({"type": "response.output_item.added", "output_index": index, "item": item.begun});
+        let added = json!({"type": "response.output_item.added", "output_index": index, "item": item.added});
         before_stop.push(event(added));
-        for piece in pieces(&item.text) {
+        for piece in split_text(&item.text) {
             let delta = json!({"type": item.delta, "delta": piece, "content_index": 0, "summary_index": 0});
             before_stop.push(event(about(delta)));
         }
-        let done = json!({"type": "response.output_item.done", "output_index": index, "item": item.whole});
+        let done = json!({"type": "response.output_item.done", "output_index": index, "item": item.done});
         before_stop.push(event(done));
-        output.push(item.whole);
+        output.push(item.done);
     }
     let usage = answer.usage;
     let input = usage.input_tokens + usage.cache_read_tokens;
@@ -72,51 +72,51 @@ pub(super) fn events(answer: &ModelAnswer, model: &str, id: &str) -> Events {
     let stop = vec![event(stop)];
     let error = json!({"code": "server_is_overloaded", "message": "the engine is overloaded"});
     let failed = json!({"type": "response.failed", "response": response("failed", json!({"error": error}))});
-    Events { before_stop, stop, error: event(failed) }
+    StreamEvents { before_stop, stop, error: event(failed) }
 }
 
 /// An item as it begins and as it ends, and what streams between.
-struct Item {
-    begun: Value,
-    whole: Value,
+struct OutputItem {
+    added: Value,
+    done: Value,
     delta: &'static str,
     text: String,
 }
 
-fn item(part: &AnswerPart, index: usize) -> Item {
+fn output_item(part: &ReplyPart, index: usize) -> OutputItem {
     match part {
-        AnswerPart::Text(text) => {
+        ReplyPart::Text(text) => {
             let message = |status: &str, content: Value| {
                 json!({"type": "message", "id": format!("msg_{index}"), "role": "assistant", "status": status,
                     "content": content})
             };
             let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
-            Item {
-                begun: message("in_progress", json!([])),
-                whole: message("completed", content),
+            OutputItem {
+                added: message("in_progress", json!([])),
+                done: message("completed", content),
                 delta: "response.output_text.delta",
                 text: text.clone(),
             }
         }
-        AnswerPart::Thinking { data, .. } => {
+        ReplyPart::Thinking { data, .. } => {
             let text = data["thinking"].as_str().unwrap_or_default();
             let id = format!("rs_{index}");
-            Item {
-                begun: json!({"type": "reasoning", "id": id, "summary": []}),
-                whole: json!({"type": "reasoning", "id": id, "encrypted_content": data["signature"],
+            OutputItem {
+                added: json!({"type": "reasoning", "id": id, "summary": []}),
+                done: json!({"type": "reasoning", "id": id, "encrypted_content": data["signature"],
                     "summary": [{"type": "summary_text", "text": text}]}),
                 delta: "response.reasoning_summary_text.delta",
                 text: text.to_owned(),
             }
         }
-        AnswerPart::ToolUse { provider_id, name, args_json } => {
+        ReplyPart::ToolUse { provider_id, name, args_json } => {
             let call = |status: &str, arguments: &str| {
                 json!({"type": "function_call", "id": format!("fc_{index}"), "call_id": provider_id,
                     "name": name, "arguments": arguments, "status": status})
             };
-            Item {
-                begun: call("in_progress", ""),
-                whole: call("completed", args_json),
+            OutputItem {
+                added: call("in_progress", ""),
+                done: call("completed", args_json),
                 delta: "response.function_call_arguments.delta",
                 text: args_json.clone(),
             }

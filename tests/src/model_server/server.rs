@@ -19,29 +19,30 @@ use axum::{
     routing::post,
     serve::ListenerExt as _,
 };
-use docket_schema::message::{ModelRef, Usage};
+use docket_schema::message::{ModelRef, TokenUsage};
 use docket_worker::model::{
-    Attempt, FaultKind, LEFT_OUT_MARK, ModelError, Provider, ScriptedModel, Transcript,
+    AttemptNumber, FaultKind, ModelError, ModelProvider, OMITTED_REPLIES_MARK, RequestTranscript,
+    ScriptedModel,
 };
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
-    anthropic, check, check_responses, openai,
-    reply::{Refusal, stream_response, until_stopped, whole_response},
-    responses,
+    anthropic, openai,
+    reply::{RefusalReply, json_response, stream_response, wait_until_stopped},
+    request_check, responses, responses_check,
 };
 
 /// Largest request that is read: more than any conversation of a test.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Requests that are kept with their bytes; the first ones are, and all are counted.
-const REQUESTS_KEPT_MAX: usize = 4096;
+const RECORDED_REQUESTS_MAX: usize = 4096;
 
 /// A request as it arrived, whatever became of it.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
     /// Which protocol was spoken.
-    pub provider: Provider,
+    pub provider: ModelProvider,
     /// The exact body.
     pub body: Bytes,
     /// When it had arrived.
@@ -54,35 +55,35 @@ pub struct RecordedRequest {
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     stop: watch::Sender<bool>,
     task: JoinHandle<io::Result<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    scripts: Scripts,
+struct ServerState {
+    scripts: ServerScripts,
     /// Keys that are taken; an empty one is none.
     keys: Mutex<Vec<String>>,
     requests: Mutex<Vec<RecordedRequest>>,
     calls: AtomicU64,
     connections: AtomicU64,
     /// It counts what an earlier request began with as read from its cache.
-    caches: AtomicBool,
+    reports_cache: AtomicBool,
     /// Sendings of one turn of one conversation: faults befall the first of them.
     attempts: Mutex<HashMap<blake3::Hash, u32>>,
     stopped: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
-enum Scripts {
+enum ServerScripts {
     AnyModel(ScriptedModel),
     ByModel(BTreeMap<String, ScriptedModel>),
 }
 
 /// The one protocol that a route speaks.
 #[derive(Debug, Clone, Copy)]
-enum Speaks {
+enum ModelProtocol {
     Anthropic,
     OpenAi,
     Responses,
@@ -90,14 +91,14 @@ enum Speaks {
 
 impl ModelServer {
     /// The only key that is taken, unless others are named.
-    pub const KEY: &str = "sk-scripted-0123456789";
+    pub const DEFAULT_KEY: &str = "sk-scripted-0123456789";
 
     /// Starts a server that plays `script`, whatever model is asked for.
     ///
     /// # Errors
     /// When no port can be had on loopback.
     pub async fn start(script: ScriptedModel) -> io::Result<Self> {
-        Self::launch(Scripts::AnyModel(script)).await
+        Self::launch(ServerScripts::AnyModel(script)).await
     }
 
     /// Starts a server with a script for each model's name; any other name is refused.
@@ -105,46 +106,46 @@ impl ModelServer {
     /// # Errors
     /// When no port can be had on loopback.
     pub async fn start_by_model(scripts: BTreeMap<String, ScriptedModel>) -> io::Result<Self> {
-        Self::launch(Scripts::ByModel(scripts)).await
+        Self::launch(ServerScripts::ByModel(scripts)).await
     }
 
     /// From here on what a request has in common with the beginning of an earlier one is counted as read from
     /// the provider's cache.
-    pub fn caches(&self) {
-        self.shared.caches.store(true, Ordering::SeqCst);
+    pub fn enable_cache_reporting(&self) {
+        self.state.reports_cache.store(true, Ordering::SeqCst);
     }
 
     /// This key is taken too; the empty one by servers that want none.
-    pub fn takes_key(&self, key: &str) {
-        lock(&self.shared.keys).push(key.to_owned());
+    pub fn accept_key(&self, key: &str) {
+        lock(&self.state.keys).push(key.to_owned());
     }
 
-    async fn launch(scripts: Scripts) -> io::Result<Self> {
+    async fn launch(scripts: ServerScripts) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             scripts,
-            keys: Mutex::new(vec![Self::KEY.to_owned()]),
+            keys: Mutex::new(vec![Self::DEFAULT_KEY.to_owned()]),
             requests: Mutex::default(),
             calls: AtomicU64::new(0),
             connections: AtomicU64::new(0),
-            caches: AtomicBool::new(false),
+            reports_cache: AtomicBool::new(false),
             attempts: Mutex::default(),
             stopped: stopped.clone(),
         });
         let router = Router::new()
             .route(
                 "/v1/messages",
-                post(|state, headers, body| answer(Speaks::Anthropic, state, headers, body)),
+                post(|state, headers, body| handle_request(ModelProtocol::Anthropic, state, headers, body)),
             )
             .route(
                 "/v1/chat/completions",
-                post(|state, headers, body| answer(Speaks::OpenAi, state, headers, body)),
+                post(|state, headers, body| handle_request(ModelProtocol::OpenAi, state, headers, body)),
             )
             .route(
                 "/v1/responses",
-                post(|state, headers, body| answer(Speaks::Responses, state, headers, body)),
+                post(|state, headers, body| handle_request(ModelProtocol::Responses, state, headers, body)),
             )
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(Arc::clone(&shared));
@@ -154,23 +155,23 @@ impl ModelServer {
             // Without it the last small frame of an answer waits for an acknowledgement.
             drop(stream.set_nodelay(true));
         });
-        let served = axum::serve(listener, router).with_graceful_shutdown(until_stopped(stopped));
+        let served = axum::serve(listener, router).with_graceful_shutdown(wait_until_stopped(stopped));
         let task = tokio::spawn(served.into_future());
-        Ok(Self { address, shared, stop, task })
+        Ok(Self { address, state: shared, stop, task })
     }
 
     /// Where `provider`'s protocol is spoken: what `--base-url` takes.
-    pub fn base_url(&self, provider: Provider) -> String {
+    pub fn base_url(&self, provider: ModelProvider) -> String {
         match provider {
-            Provider::Anthropic => format!("http://{}", self.address),
-            Provider::OpenAi | Provider::OpenAiResponses | Provider::Scripted => {
+            ModelProvider::Anthropic => format!("http://{}", self.address),
+            ModelProvider::OpenAi | ModelProvider::OpenAiResponses | ModelProvider::Scripted => {
                 format!("http://{}/v1", self.address)
             }
         }
     }
 
     /// A model of this server.
-    pub fn model(&self, provider: Provider, name: &str) -> ModelRef {
+    pub fn model_ref(&self, provider: ModelProvider, name: &str) -> ModelRef {
         ModelRef {
             provider: provider.name().to_owned(),
             name: name.to_owned(),
@@ -180,17 +181,17 @@ impl ModelServer {
 
     /// The requests so far, in the order of their arrival; at most 4096 are kept.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        lock(&self.shared.requests).clone()
+        lock(&self.state.requests).clone()
     }
 
     /// How many requests arrived.
-    pub fn calls(&self) -> u64 {
-        self.shared.calls.load(Ordering::SeqCst)
+    pub fn call_count(&self) -> u64 {
+        self.state.calls.load(Ordering::SeqCst)
     }
 
     /// How many connections were accepted: a client that reuses its own needs one.
-    pub fn connections(&self) -> u64 {
-        self.shared.connections.load(Ordering::SeqCst)
+    pub fn connection_count(&self) -> u64 {
+        self.state.connections.load(Ordering::SeqCst)
     }
 
     /// Stops, and waits until every answer in flight has ended. Stalled answers end at once.
@@ -208,16 +209,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Speaks {
-    const fn provider(self) -> Provider {
+impl ModelProtocol {
+    const fn provider(self) -> ModelProvider {
         match self {
-            Self::Anthropic => Provider::Anthropic,
-            Self::OpenAi => Provider::OpenAi,
-            Self::Responses => Provider::OpenAiResponses,
+            Self::Anthropic => ModelProvider::Anthropic,
+            Self::OpenAi => ModelProvider::OpenAi,
+            Self::Responses => ModelProvider::OpenAiResponses,
         }
     }
 
-    fn refusal(self, status: u16, message: &str) -> Refusal {
+    fn refusal(self, status: u16, message: &str) -> RefusalReply {
         match self {
             Self::Anthropic => anthropic::refusal(status, message),
             Self::OpenAi | Self::Responses => openai::refusal(status, message),
@@ -225,7 +226,7 @@ impl Speaks {
     }
 
     /// Checks the headers as strictly as the provider does.
-    fn admits(self, keys: &Mutex<Vec<String>>, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check_headers(self, keys: &Mutex<Vec<String>>, headers: &HeaderMap) -> Result<(), RefusalReply> {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let key = match self {
             Self::Anthropic => header("x-api-key"),
@@ -247,47 +248,47 @@ impl Speaks {
     }
 }
 
-async fn answer(
-    speaks: Speaks,
-    State(shared): State<Arc<Shared>>,
+async fn handle_request(
+    speaks: ModelProtocol,
+    State(shared): State<Arc<ServerState>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response<Body> {
     let number = shared.calls.fetch_add(1, Ordering::SeqCst);
     let request_id = format!("req_{number}");
-    let place = shared.record(speaks, &body);
-    match reply(speaks, &shared, &headers, &body, &request_id, place).await {
+    let place = shared.record_request(speaks, &body);
+    match build_reply(speaks, &shared, &headers, &body, &request_id, place).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(&request_id),
     }
 }
 
-async fn reply(
-    speaks: Speaks,
-    shared: &Arc<Shared>,
+async fn build_reply(
+    speaks: ModelProtocol,
+    shared: &Arc<ServerState>,
     headers: &HeaderMap,
     body: &Bytes,
     request_id: &str,
     place: Option<usize>,
-) -> Result<Response<Body>, Refusal> {
-    speaks.admits(&shared.keys, headers)?;
+) -> Result<Response<Body>, RefusalReply> {
+    speaks.check_headers(&shared.keys, headers)?;
     let value: Value =
         serde_json::from_slice(body).map_err(|error| speaks.refusal(400, &format!("no JSON: {error}")))?;
     let checked = match speaks {
-        Speaks::Anthropic => check::anthropic(&value),
-        Speaks::OpenAi => check::openai(&value),
-        Speaks::Responses => check_responses::responses(&value),
+        ModelProtocol::Anthropic => request_check::check_anthropic(&value),
+        ModelProtocol::OpenAi => request_check::check_openai(&value),
+        ModelProtocol::Responses => responses_check::check_responses(&value),
     };
     checked.map_err(|message| speaks.refusal(400, &message))?;
     let model = value["model"].as_str().unwrap_or_default();
     let script = match &shared.scripts {
-        Scripts::AnyModel(script) => script,
-        Scripts::ByModel(scripts) => {
+        ServerScripts::AnyModel(script) => script,
+        ServerScripts::ByModel(scripts) => {
             scripts.get(model).ok_or_else(|| speaks.refusal(404, &format!("model: {model}")))?
         }
     };
-    let attempt = shared.attempt(&value, body);
-    let mut line = script.line(body, attempt).map_err(|error| match error {
+    let attempt = shared.next_attempt(&value, body);
+    let mut line = script.scripted_reply(body, attempt).map_err(|error| match error {
         ModelError::InvalidRequest { message } => speaks.refusal(400, &message),
         other => speaks.refusal(500, &other.to_string()),
     })?;
@@ -296,44 +297,44 @@ async fn reply(
     }
     if let Some(fault) = line.fault {
         if fault.kind == FaultKind::SlowFirstByte {
-            until_stopped(shared.stopped.clone()).await;
+            wait_until_stopped(shared.stopped.clone()).await;
         }
         let refusal = match speaks {
-            Speaks::Anthropic => anthropic::fault(fault),
-            Speaks::OpenAi | Speaks::Responses => openai::fault(fault),
+            ModelProtocol::Anthropic => anthropic::fault_refusal(fault),
+            ModelProtocol::OpenAi | ModelProtocol::Responses => openai::fault_refusal(fault),
         };
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
     }
-    shared.cached(body, place, &mut line.answer.usage);
+    shared.add_cached_usage(body, place, &mut line.reply.usage);
     if line.fault.is_some_and(|fault| fault.kind == FaultKind::Uncounted) {
-        line.answer.usage = Usage::default();
+        line.reply.usage = TokenUsage::default();
     }
     if line.fault.is_some_and(|fault| fault.kind == FaultKind::Unstreamed) {
         let body = match speaks {
-            Speaks::Anthropic => anthropic::whole(&line.answer, model, request_id),
-            Speaks::OpenAi => openai::whole(&line.answer, model, request_id),
-            Speaks::Responses => responses::whole(&line.answer, model, request_id),
+            ModelProtocol::Anthropic => anthropic::full_response(&line.reply, model, request_id),
+            ModelProtocol::OpenAi => openai::full_response(&line.reply, model, request_id),
+            ModelProtocol::Responses => responses::full_response(&line.reply, model, request_id),
         };
-        shared.answered(place, Instant::now());
-        return Ok(whole_response(&body, request_id));
+        shared.record_reply_time(place, Instant::now());
+        return Ok(json_response(&body, request_id));
     }
     let events = match speaks {
-        Speaks::Anthropic => anthropic::events(&line.answer, model, request_id),
-        Speaks::OpenAi => openai::events(&line.answer, model, request_id),
-        Speaks::Responses => responses::events(&line.answer, model, request_id),
+        ModelProtocol::Anthropic => anthropic::stream_events(&line.reply, model, request_id),
+        ModelProtocol::OpenAi => openai::stream_events(&line.reply, model, request_id),
+        ModelProtocol::Responses => responses::stream_events(&line.reply, model, request_id),
     };
     let recorder = Arc::clone(shared);
-    let on_sent = Arc::new(move |at| recorder.answered(place, at));
+    let on_sent = Arc::new(move |at| recorder.record_reply_time(place, at));
     Ok(stream_response(events, line.fault, request_id, shared.stopped.clone(), on_sent))
 }
 
-impl Shared {
+impl ServerState {
     /// Keeps the request; its place, where it is one of those that are kept.
-    fn record(&self, speaks: Speaks, body: &Bytes) -> Option<usize> {
+    fn record_request(&self, speaks: ModelProtocol, body: &Bytes) -> Option<usize> {
         let mut requests = lock(&self.requests);
-        (requests.len() < REQUESTS_KEPT_MAX).then(|| {
+        (requests.len() < RECORDED_REQUESTS_MAX).then(|| {
             requests.push(RecordedRequest {
                 provider: speaks.provider(),
                 body: body.clone(),
@@ -344,8 +345,8 @@ impl Shared {
         })
     }
 
-    fn cached(&self, body: &Bytes, place: Option<usize>, usage: &mut Usage) {
-        if !self.caches.load(Ordering::SeqCst) {
+    fn add_cached_usage(&self, body: &Bytes, place: Option<usize>, usage: &mut TokenUsage) {
+        if !self.reports_cache.load(Ordering::SeqCst) {
             return;
         }
         let requests = lock(&self.requests);
@@ -358,7 +359,7 @@ impl Shared {
         usage.input_tokens -= usage.cache_read_tokens;
     }
 
-    fn answered(&self, place: Option<usize>, at: Instant) {
+    fn record_reply_time(&self, place: Option<usize>, at: Instant) {
         if let Some(place) = place
             && let Some(request) = lock(&self.requests).get_mut(place)
         {
@@ -368,8 +369,8 @@ impl Shared {
 
     /// Counts the sendings of one turn. A conversation is known by its model and first messages, so
     /// that an empty answer which is asked again with a nudge counts as the same turn's next attempt.
-    fn attempt(&self, value: &Value, body: &[u8]) -> Attempt {
-        let turn = Transcript::read(body).map_or(0, |transcript| transcript.answers);
+    fn next_attempt(&self, value: &Value, body: &[u8]) -> AttemptNumber {
+        let turn = RequestTranscript::from_body(body).map_or(0, |transcript| transcript.reply_count);
         let messages =
             value["messages"].as_array().or(value["input"].as_array()).map(Vec::as_slice).unwrap_or_default();
         let first = messages.iter().find(|message| message["role"] == "user");
@@ -379,7 +380,7 @@ impl Shared {
             content => content,
         });
         // Where the protocol has one text for all, a ledger may have come behind the task.
-        let task = task.and_then(Value::as_str).and_then(|text| text.split(LEFT_OUT_MARK).next());
+        let task = task.and_then(Value::as_str).and_then(|text| text.split(OMITTED_REPLIES_MARK).next());
         let mut hasher = blake3::Hasher::new();
         hasher.update(value["model"].to_string().as_bytes());
         hasher.update(task.unwrap_or_default().trim_end().as_bytes());
@@ -387,6 +388,6 @@ impl Shared {
         let mut attempts = lock(&self.attempts);
         let count = attempts.entry(hasher.finalize()).or_insert(0);
         *count += 1;
-        Attempt(*count)
+        AttemptNumber(*count)
     }
 }

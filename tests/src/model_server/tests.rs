@@ -6,11 +6,11 @@ use std::{collections::HashMap, time::Duration};
 use axum::body::Bytes;
 use docket_schema::{
     ids::{BlobHash, Turn},
-    message::{CallId, Message, ModelRef, Part, Role, StopReason, ToolSpec, ToolUse},
+    message::{CallId, Message, MessagePart, MessageRole, ModelRef, StopReason, ToolSpec, ToolUse},
 };
 use docket_worker::model::{
-    AnswerPart, Attempt, Delta, ModelAnswer, ModelClient, ModelError, ModelRequest, Provider, Rendered,
-    ScriptedModel, Secret, TimeoutKind, Timeouts, render,
+    AttemptNumber, ModelClient, ModelError, ModelProvider, ModelReply, ModelRequest, ModelTimeouts,
+    RenderedRequest, ReplyDelta, ReplyPart, ScriptedModel, Secret, TimeoutKind, render,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,26 +21,27 @@ use tokio::{
 
 use super::ModelServer;
 
-const ALL: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::OpenAiResponses];
+const ALL_PROVIDERS: [ModelProvider; 3] =
+    [ModelProvider::Anthropic, ModelProvider::OpenAi, ModelProvider::OpenAiResponses];
 
-fn script(text: &str) -> ScriptedModel {
+fn parse_script(text: &str) -> ScriptedModel {
     ScriptedModel::parse(text.as_bytes()).expect("a script")
 }
 
-fn key() -> Secret {
-    Secret::new(ModelServer::KEY).expect("a key")
+fn default_key() -> Secret {
+    Secret::new(ModelServer::DEFAULT_KEY).expect("a key")
 }
 
 /// What a worker's owner lists who has servers on this machine.
-fn listed() -> [String; 1] {
+fn server_allowlist() -> [String; 1] {
     ["http://127.0.0.1:*".to_owned()]
 }
 
-fn ask() -> Vec<Message> {
-    vec![Message { role: Role::User, parts: vec![Part::Text { text: "go".into() }] }]
+fn user_message() -> Vec<Message> {
+    vec![Message { role: MessageRole::User, parts: vec![MessagePart::Text { text: "go".into() }] }]
 }
 
-fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
+fn render_request(model: ModelRef, messages: Vec<Message>) -> RenderedRequest {
     let request = ModelRequest {
         model: model.clone(),
         system: "You work.".to_owned(),
@@ -53,26 +54,36 @@ fn rendered(model: ModelRef, messages: Vec<Message>) -> Rendered {
         max_output_tokens: 1000,
         temperature_milli: None,
         effort: None,
-        completion_tokens: false,
-        thought: None,
+        use_completion_tokens_field: false,
+        began_with_thought: None,
     };
     let body = render(&request, &HashMap::<BlobHash, Bytes>::new()).expect("well-formed");
-    Rendered { model, body: body.into() }
+    RenderedRequest { model, body: body.into() }
 }
 
-async fn call(model: &ModelRef, timeouts: Timeouts, key: Option<&Secret>) -> Result<ModelAnswer, ModelError> {
-    let client = ModelClient::new(model, &listed(), timeouts).expect("an address");
+async fn call_model(
+    model: &ModelRef,
+    timeouts: ModelTimeouts,
+    key: Option<&Secret>,
+) -> Result<ModelReply, ModelError> {
+    let client = ModelClient::new(model, &server_allowlist(), timeouts).expect("an address");
     // The driver may move a call to another thread.
-    sendable(client.call(&rendered(model.clone(), ask()), Attempt(1), key, &mut |_| {})).await
+    assert_send(client.call(
+        &render_request(model.clone(), user_message()),
+        AttemptNumber(1),
+        key,
+        &mut |_| {},
+    ))
+    .await
 }
 
-fn sendable<F: Future + Send>(future: F) -> F {
+fn assert_send<F: Future + Send>(future: F) -> F {
     future
 }
 
 /// A server that answers one request with `pieces`, each after its pause, and then says nothing more for as long as
 /// it is listened to.
-async fn odd_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
+async fn start_slow_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
@@ -94,42 +105,43 @@ async fn odd_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
     ModelRef { base_url: Some(format!("http://127.0.0.1:{port}/v1")), ..model }
 }
 
-const SAID: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"All\"},\"finish_reason\":null}]}\n\n";
-const STOPPED: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+const CONTENT_CHUNK: &str =
+    "data: {\"choices\":[{\"delta\":{\"content\":\"All\"},\"finish_reason\":null}]}\n\n";
+const STOP_CHUNK: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
 #[tokio::test]
-async fn a_whole_answer_is_taken_though_nobody_ends_its_stream() {
+async fn complete_answer_is_accepted_without_end_of_stream() {
     let limit = Duration::from_millis(300);
-    let short = Timeouts { first_byte: limit, idle: limit, ..Timeouts::default() };
-    let model = odd_server(vec![(0, SAID), (0, STOPPED)]).await;
-    let answer = call(&model, short, None).await.expect("it is whole");
-    assert_eq!(answer.parts, [AnswerPart::Text("All".to_owned())]);
-    let model = odd_server(vec![(0, SAID)]).await;
-    let error = call(&model, short, None).await.expect_err("it is not");
+    let short = ModelTimeouts { first_byte: limit, idle: limit, ..ModelTimeouts::default() };
+    let model = start_slow_server(vec![(0, CONTENT_CHUNK), (0, STOP_CHUNK)]).await;
+    let answer = call_model(&model, short, None).await.expect("it is whole");
+    assert_eq!(answer.parts, [ReplyPart::Text("All".to_owned())]);
+    let model = start_slow_server(vec![(0, CONTENT_CHUNK)]).await;
+    let error = call_model(&model, short, None).await.expect_err("it is not");
     assert_eq!(error.kind(), "timeout");
 }
 
 #[tokio::test]
-async fn signs_of_life_are_no_answer_for_ever() {
+async fn keep_alives_do_not_extend_the_timeout_forever() {
     // A busy machine may delay a sign of life, but not to more than five times its pause.
     let limit = Duration::from_secs(1);
-    let short = Timeouts { first_byte: limit, idle: limit, ..Timeouts::default() };
+    let short = ModelTimeouts { first_byte: limit, idle: limit, ..ModelTimeouts::default() };
     let alive = |times: usize| std::iter::repeat_n((150, ": keep-alive\n\n"), times);
-    let model = odd_server(alive(10).chain([(0, SAID), (0, STOPPED)]).collect()).await;
-    assert!(call(&model, short, None).await.is_ok(), "a request may wait for its turn");
-    let model = odd_server(alive(100).collect()).await;
-    assert_eq!(call(&model, short, None).await.expect_err("nothing is said").kind(), "timeout");
+    let model = start_slow_server(alive(10).chain([(0, CONTENT_CHUNK), (0, STOP_CHUNK)]).collect()).await;
+    assert!(call_model(&model, short, None).await.is_ok(), "a request may wait for its turn");
+    let model = start_slow_server(alive(100).collect()).await;
+    assert_eq!(call_model(&model, short, None).await.expect_err("nothing is said").kind(), "timeout");
     // An object instead of a stream, behind a line that only keeps the connection alive.
     let whole = "{\"choices\":[{\"message\":{\"content\":\"All\"},\"finish_reason\":\"stop\"}]}";
-    let model = odd_server(vec![(0, "\n"), (50, whole)]).await;
-    assert_eq!(call(&model, short, None).await.map_err(|error| error.kind()).map(|_| ()), Ok(()));
+    let model = start_slow_server(vec![(0, "\n"), (50, whole)]).await;
+    assert_eq!(call_model(&model, short, None).await.map_err(|error| error.kind()).map(|_| ()), Ok(()));
 }
 
 #[tokio::test]
-async fn each_fault_has_its_typed_outcome_and_the_next_attempt_succeeds() {
-    let usual = Timeouts::default();
+async fn each_fault_has_a_typed_outcome_and_the_next_attempt_succeeds() {
+    let usual = ModelTimeouts::default();
     let limit = Duration::from_millis(300);
-    let short = Timeouts { first_byte: limit, idle: limit, ..usual };
+    let short = ModelTimeouts { first_byte: limit, idle: limit, ..usual };
     let timeout = |which| ModelError::Timeout { which, after_ms: 300 };
     let limited = |retry_after_ms| ModelError::RateLimited { retry_after_ms };
     for (fault, timeouts, expected) in [
@@ -149,19 +161,19 @@ async fn each_fault_has_its_typed_outcome_and_the_next_attempt_succeeds() {
         ("kind = 'context_too_long'", usual, Err("context_too_long")),
     ] {
         let text = format!("[[turns]]\ntext = \"All of this is said.\"\nfault = {{ {fault} }}");
-        for provider in ALL {
-            let server = ModelServer::start(script(&text)).await.expect("a port");
-            let model = server.model(provider, "m");
-            let error = call(&model, timeouts, Some(&key())).await.expect_err(fault);
+        for provider in ALL_PROVIDERS {
+            let server = ModelServer::start(parse_script(&text)).await.expect("a port");
+            let model = server.model_ref(provider, "m");
+            let error = call_model(&model, timeouts, Some(&default_key())).await.expect_err(fault);
             match &expected {
                 Ok(expected) => {
-                    assert_eq!((&error, error.retryable()), (expected, true), "{provider:?}");
+                    assert_eq!((&error, error.is_retryable()), (expected, true), "{provider:?}");
                 }
-                Err(kind) => assert_eq!((error.kind(), error.retryable()), (*kind, false), "{provider:?}"),
+                Err(kind) => assert_eq!((error.kind(), error.is_retryable()), (*kind, false), "{provider:?}"),
             }
-            let answer = call(&model, usual, Some(&key())).await.expect("the fault is over");
-            assert_eq!(answer.parts, [AnswerPart::Text("All of this is said.".to_owned())]);
-            assert_eq!(server.calls(), 2);
+            let answer = call_model(&model, usual, Some(&default_key())).await.expect("the fault is over");
+            assert_eq!(answer.parts, [ReplyPart::Text("All of this is said.".to_owned())]);
+            assert_eq!(server.call_count(), 2);
             server.shutdown().await.expect("a clean end");
         }
     }
@@ -182,46 +194,56 @@ text = "Done."
 "#;
 
 #[tokio::test]
-async fn a_conversation_is_taken_by_the_strict_server_turn_after_turn_on_one_connection() {
-    for provider in ALL {
-        let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
-        let model = server.model(provider, "m");
-        let client = ModelClient::new(&model, &listed(), Timeouts::default()).expect("an address");
-        let mut messages = ask();
+async fn conversation_is_accepted_turn_by_turn_on_one_connection() {
+    for provider in ALL_PROVIDERS {
+        let server = ModelServer::start(parse_script(CONVERSATION)).await.expect("a port");
+        let model = server.model_ref(provider, "m");
+        let client =
+            ModelClient::new(&model, &server_allowlist(), ModelTimeouts::default()).expect("an address");
+        let mut messages = user_message();
         let mut reasons = Vec::new();
         let mut streamed = String::new();
         for turn in 1..=3 {
-            let request = rendered(model.clone(), messages.clone());
-            let mut tell = |delta: Delta<'_>| {
-                if let Delta::Text(text) = delta {
+            let request = render_request(model.clone(), messages.clone());
+            let mut tell = |delta: ReplyDelta<'_>| {
+                if let ReplyDelta::Text(text) = delta {
                     streamed.push_str(text);
                 }
             };
-            let answer = client.call(&request, Attempt(1), Some(&key()), &mut tell).await.expect("an answer");
+            let answer = client
+                .call(&request, AttemptNumber(1), Some(&default_key()), &mut tell)
+                .await
+                .expect("an answer");
             assert_eq!(answer.usage.input_tokens, request.body.len() as u64 / 4);
             assert!(answer.provider_request_id.as_deref().is_some_and(|id| id.starts_with("req_")));
             reasons.push(answer.stop_reason.clone());
-            let said = answer.into_parts(Turn(turn));
-            let mut answers: Vec<Part> = said
+            let said = answer.into_message_parts(Turn(turn));
+            let mut answers: Vec<MessagePart> = said
                 .iter()
                 .filter_map(|part| match part {
-                    Part::ToolUse(call) => Some(Part::ToolResult {
+                    MessagePart::ToolUse(call) => Some(MessagePart::ToolResult {
                         call: call.call.clone(),
                         content: if call.malformed.is_some() { "no JSON" } else { "1 FAILED" }.into(),
                         is_error: true,
                     }),
-                    Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
+                    MessagePart::Text { .. }
+                    | MessagePart::Thinking { .. }
+                    | MessagePart::ToolResult { .. } => None,
                 })
                 .collect();
-            answers.push(Part::Text { text: "And mind the tests.".into() });
-            messages.push(Message { role: Role::Assistant, parts: said });
-            messages.push(Message { role: Role::User, parts: answers });
+            answers.push(MessagePart::Text { text: "And mind the tests.".into() });
+            messages.push(Message { role: MessageRole::Assistant, parts: said });
+            messages.push(Message { role: MessageRole::User, parts: answers });
         }
         assert_eq!(reasons, [StopReason::ToolUse, StopReason::ToolUse, StopReason::EndTurn]);
         assert_eq!(streamed, "Ich lese zuerst äöü.Done.");
         let requests = server.requests();
         assert!(requests.iter().all(|request| request.answered_at >= Some(request.received_at)));
-        assert_eq!((requests.len(), server.calls(), server.connections()), (3, 3, 1), "{provider:?}");
+        assert_eq!(
+            (requests.len(), server.call_count(), server.connection_count()),
+            (3, 3, 1),
+            "{provider:?}"
+        );
         // Reasoning came back as it went.
         assert!(String::from_utf8_lossy(&requests[2].body).contains("Where is it?"));
         server.shutdown().await.expect("a clean end");
@@ -229,7 +251,7 @@ async fn a_conversation_is_taken_by_the_strict_server_turn_after_turn_on_one_con
 }
 
 #[tokio::test]
-async fn odd_answers_are_answers() {
+async fn unusual_answers_are_accepted() {
     for (fault, expected) in [
         ("empty", vec![]),
         ("malformed_arguments", vec![("read_file", "{\"path\"")]),
@@ -238,16 +260,17 @@ async fn odd_answers_are_answers() {
         let text = format!(
             "[[turns]]\ncalls = [{{ name = 'read_file', args = {{ path = 'a.py' }} }}]\nfault = {{ kind = '{fault}' }}"
         );
-        for provider in ALL {
-            let server = ModelServer::start(script(&text)).await.expect("a port");
-            let model = server.model(provider, "m");
-            let answer = call(&model, Timeouts::default(), Some(&key())).await.expect(fault);
+        for provider in ALL_PROVIDERS {
+            let server = ModelServer::start(parse_script(&text)).await.expect("a port");
+            let model = server.model_ref(provider, "m");
+            let answer =
+                call_model(&model, ModelTimeouts::default(), Some(&default_key())).await.expect(fault);
             assert_eq!(answer.is_empty(), fault == "empty");
             let calls: Vec<(&str, &str)> = answer
                 .parts
                 .iter()
                 .map(|part| match part {
-                    AnswerPart::ToolUse { name, args_json, .. } => (name.as_str(), args_json.as_str()),
+                    ReplyPart::ToolUse { name, args_json, .. } => (name.as_str(), args_json.as_str()),
                     other => panic!("{other:?}"),
                 })
                 .collect();
@@ -257,13 +280,13 @@ async fn odd_answers_are_answers() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_refused_and_told_nowhere() {
+async fn wrong_key_is_refused_and_never_leaked() {
     let wrong = Secret::new("sk-live-very-secret").expect("a key");
-    for provider in ALL {
-        let server = ModelServer::start(script("[[turns]]\ntext='x'")).await.expect("a port");
-        let model = server.model(provider, "m");
+    for provider in ALL_PROVIDERS {
+        let server = ModelServer::start(parse_script("[[turns]]\ntext='x'")).await.expect("a port");
+        let model = server.model_ref(provider, "m");
         for key in [Some(&wrong), None] {
-            let error = call(&model, Timeouts::default(), key).await.expect_err("a wrong key");
+            let error = call_model(&model, ModelTimeouts::default(), key).await.expect_err("a wrong key");
             assert_eq!(error.kind(), "unauthorized");
             assert!(!format!("{error} {error:?}").contains("very-secret"), "{error}");
         }
@@ -271,13 +294,15 @@ async fn a_wrong_key_is_refused_and_told_nowhere() {
 }
 
 #[tokio::test]
-async fn another_model_and_the_end_of_a_script_are_refused() {
-    let scripts = [("m".to_owned(), script("[[turns]]\ntext='x'"))].into();
+async fn unknown_model_and_exhausted_script_are_refused() {
+    let scripts = [("m".to_owned(), parse_script("[[turns]]\ntext='x'"))].into();
     let server = ModelServer::start_by_model(scripts).await.expect("a port");
-    for provider in ALL {
-        let known = server.model(provider, "m");
-        call(&known, Timeouts::default(), Some(&key())).await.expect("a known name");
-        let error = call(&server.model(provider, "n"), Timeouts::default(), Some(&key())).await;
+    for provider in ALL_PROVIDERS {
+        let known = server.model_ref(provider, "m");
+        call_model(&known, ModelTimeouts::default(), Some(&default_key())).await.expect("a known name");
+        let error =
+            call_model(&server.model_ref(provider, "n"), ModelTimeouts::default(), Some(&default_key()))
+                .await;
         assert_eq!(error.expect_err("an unknown name").kind(), "invalid_request");
     }
 }
@@ -286,37 +311,37 @@ proptest! {
     /// What is rendered from a well-formed conversation, the strict checks take: two oracles that were
     /// written apart.
     #[test]
-    fn rendered_conversations_are_taken(
+    fn rendered_conversations_are_accepted(
         batches in prop::collection::vec(
             (prop::option::of("[ a-z]{0,5}"), prop::collection::vec("[ a-z\u{0}\n]{0,8}", 0..4), any::<bool>()), 0..6,
         )
     ) {
-        for provider in ALL {
-            let mut messages = ask();
+        for provider in ALL_PROVIDERS {
+            let mut messages = user_message();
             for (index, (said, results, malformed)) in batches.iter().enumerate() {
                 let turn = Turn(u32::try_from(index).expect("small") + 1);
-                let text = said.iter().map(|text| Part::Text { text: text.as_str().into() });
-                let calls = (0..results.len()).map(|at| Part::ToolUse(ToolUse {
-                    call: CallId::tool(turn, at),
+                let text = said.iter().map(|text| MessagePart::Text { text: text.as_str().into() });
+                let calls = (0..results.len()).map(|at| MessagePart::ToolUse(ToolUse {
+                    call: CallId::for_tool(turn, at),
                     name: ["read_file", "no tool", "", "x"][at].to_owned(),
                     args: if *malformed { Value::Null } else { json!({"n": at}) },
                     malformed: malformed.then(|| "{\"n".to_owned()),
                 }));
-                messages.push(Message { role: Role::Assistant, parts: text.clone().chain(calls).collect() });
-                let answers = results.iter().enumerate().rev().map(|(at, result)| Part::ToolResult {
-                    call: CallId::tool(turn, at),
+                messages.push(Message { role: MessageRole::Assistant, parts: text.clone().chain(calls).collect() });
+                let answers = results.iter().enumerate().rev().map(|(at, result)| MessagePart::ToolResult {
+                    call: CallId::for_tool(turn, at),
                     content: result.as_str().into(),
                     is_error: *malformed,
                 });
-                messages.push(Message { role: Role::User, parts: text.chain(answers).collect() });
+                messages.push(Message { role: MessageRole::User, parts: text.chain(answers).collect() });
             }
-            messages.push(Message { role: Role::User, parts: vec![Part::Text { text: "on".into() }] });
+            messages.push(Message { role: MessageRole::User, parts: vec![MessagePart::Text { text: "on".into() }] });
             let model = ModelRef { provider: provider.name().to_owned(), name: "m".to_owned(), base_url: None };
-            let body: Value = serde_json::from_slice(&rendered(model, messages).body).expect("JSON");
+            let body: Value = serde_json::from_slice(&render_request(model, messages).body).expect("JSON");
             let checked = match provider {
-                Provider::Anthropic => super::check::anthropic(&body),
-                Provider::OpenAi | Provider::Scripted => super::check::openai(&body),
-                Provider::OpenAiResponses => super::check_responses::responses(&body),
+                ModelProvider::Anthropic => super::request_check::check_anthropic(&body),
+                ModelProvider::OpenAi | ModelProvider::Scripted => super::request_check::check_openai(&body),
+                ModelProvider::OpenAiResponses => super::responses_check::check_responses(&body),
             };
             prop_assert_eq!(checked, Ok(()));
         }
@@ -324,7 +349,7 @@ proptest! {
 }
 
 /// Answers every connection with `reply` and closes it.
-async fn canned(reply: &'static str) -> String {
+async fn start_canned_server(reply: &'static str) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move {
@@ -344,7 +369,7 @@ async fn canned(reply: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn servers_that_do_not_speak_the_protocol() {
+async fn servers_with_another_protocol_are_reported() {
     for (reply, expected) in [
         ("", "connect"),
         ("SSH-2.0-OpenSSH\r\n", "connect"),
@@ -368,69 +393,82 @@ async fn servers_that_do_not_speak_the_protocol() {
             "spend_limit",
         ),
     ] {
-        let base = canned(reply).await;
-        for provider in ALL {
+        let base = start_canned_server(reply).await;
+        for provider in ALL_PROVIDERS {
             let model = ModelRef {
                 provider: provider.name().to_owned(),
                 name: "m".to_owned(),
                 base_url: Some(base.clone()),
             };
-            let error = call(&model, Timeouts::default(), Some(&key())).await.expect_err(reply);
+            let error =
+                call_model(&model, ModelTimeouts::default(), Some(&default_key())).await.expect_err(reply);
             assert_eq!(error.kind(), expected, "{provider:?} {reply:?} {error}");
-            assert!(!error.to_string().contains(ModelServer::KEY), "{error}");
+            assert!(!error.to_string().contains(ModelServer::DEFAULT_KEY), "{error}");
         }
     }
 }
 
 /// Whoever may submit a task names its server: that must not be a way to the worker's key, nor to what others say.
 #[tokio::test]
-async fn a_server_that_nobody_listed_gets_no_key_and_is_not_repeated() {
-    for provider in ALL {
-        let server = ModelServer::start(script(CONVERSATION)).await.expect("a port");
-        let model = server.model(provider, "m");
-        let request = rendered(model.clone(), ask());
-        let client = ModelClient::new(&model, &[], Timeouts::default()).expect("on this machine");
-        let error = client.call(&request, Attempt(1), Some(&key()), &mut |_| {}).await.expect_err("no key");
+async fn unlisted_server_gets_no_key_and_is_not_quoted() {
+    for provider in ALL_PROVIDERS {
+        let server = ModelServer::start(parse_script(CONVERSATION)).await.expect("a port");
+        let model = server.model_ref(provider, "m");
+        let request = render_request(model.clone(), user_message());
+        let client = ModelClient::new(&model, &[], ModelTimeouts::default()).expect("on this machine");
+        let error = client
+            .call(&request, AttemptNumber(1), Some(&default_key()), &mut |_| {})
+            .await
+            .expect_err("no key");
         let told = error.to_string();
         // With its key the server would have answered; what it says is its own.
         assert!(matches!(error, ModelError::KeyWithheld { status: 401 }), "{told}");
         assert!(told.contains("status 401") && told.contains("worker.base_urls"), "{told}");
         assert!(!told.contains("incorrect API key"), "{told}");
-        call(&model, Timeouts::default(), Some(&key())).await.expect("listed, it gets the key");
+        call_model(&model, ModelTimeouts::default(), Some(&default_key()))
+            .await
+            .expect("listed, it gets the key");
     }
     for reply in [
         "HTTP/1.1 404 Not Found\r\ncontent-length: 11\r\n\r\ninside-word",
         "HTTP/1.1 200 OK\r\ncontent-length: 26\r\n\r\n{\"password\":\"inside-word\"}",
         "HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\ndata: inside-word\n\n",
     ] {
-        let base_url = Some(canned(reply).await);
+        let base_url = Some(start_canned_server(reply).await);
         let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url };
-        let client = ModelClient::new(&model, &[], Timeouts::default()).expect("on this machine");
-        let request = rendered(model.clone(), ask());
-        let error = client.call(&request, Attempt(1), Some(&key()), &mut |_| {}).await.expect_err(reply);
+        let client = ModelClient::new(&model, &[], ModelTimeouts::default()).expect("on this machine");
+        let request = render_request(model.clone(), user_message());
+        let error = client
+            .call(&request, AttemptNumber(1), Some(&default_key()), &mut |_| {})
+            .await
+            .expect_err(reply);
         assert!(!error.to_string().contains("inside"), "{error}");
-        let told = call(&model, Timeouts::default(), Some(&key())).await.expect_err(reply).to_string();
+        let told = call_model(&model, ModelTimeouts::default(), Some(&default_key()))
+            .await
+            .expect_err(reply)
+            .to_string();
         assert!(told.contains("inside-word"), "listed, its words are told: {told}");
     }
     let far = Some("http://192.0.2.1/v1".to_owned());
     let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url: far };
-    let refused = ModelClient::new(&model, &listed(), Timeouts::default()).expect_err("nobody listed it");
+    let refused = ModelClient::new(&model, &server_allowlist(), ModelTimeouts::default())
+        .expect_err("nobody listed it");
     assert!(refused.to_string().contains("worker.base_urls"), "{refused}");
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn connection_refused_is_reported() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let base_url = Some(format!("http://{}", listener.local_addr().expect("bound")));
     drop(listener);
     let model = ModelRef { provider: "openai".to_owned(), name: "m".to_owned(), base_url };
-    let error = call(&model, Timeouts::default(), None).await.expect_err("nobody");
+    let error = call_model(&model, ModelTimeouts::default(), None).await.expect_err("nobody");
     assert!(matches!(&error, ModelError::Connect { detail } if detail.contains("refused")), "{error}");
-    assert!(error.retryable());
+    assert!(error.is_retryable());
 }
 
 #[test]
-fn what_the_real_providers_refuse_is_refused() {
+fn requests_refused_by_real_providers_are_refused() {
     let user = json!({"role": "user", "content": "go"});
     let tool_use =
         json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]});
@@ -439,7 +477,7 @@ fn what_the_real_providers_refuse_is_refused() {
     let tools = json!([{"name": "x", "description": "x", "input_schema": {"type": "object"}}]);
     let anthropic = |messages: Value| json!({"model": "m", "max_tokens": 9, "tools": tools, "stream": true, "messages": messages});
     let good = anthropic(json!([user, tool_use, says(json!([result("a")]))]));
-    assert_eq!(super::check::anthropic(&good), Ok(()));
+    assert_eq!(super::request_check::check_anthropic(&good), Ok(()));
     let text = json!({"type": "text", "text": "t"});
     for (body, named) in [
         (json!({"model": "m", "stream": true, "messages": [user]}), "max_tokens"),
@@ -459,14 +497,14 @@ fn what_the_real_providers_refuse_is_refused() {
         (anthropic(json!([says(json!([{"type": "text", "text": " "}]))])), "must not be empty"),
         (anthropic(json!([says(json!([result("a")]))])), "unexpected tool_use_id"),
     ] {
-        let message = super::check::anthropic(&body).expect_err(named);
+        let message = super::request_check::check_anthropic(&body).expect_err(named);
         assert!(message.contains(named), "{message}");
     }
     let openai = |messages: Value| json!({"model": "m", "stream": true, "messages": messages});
     let call = json!({"role": "assistant", "content": null,
         "tool_calls": [{"id": "a", "type": "function", "function": {"name": "x", "arguments": "{}"}}]});
     let tool = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "r"});
-    assert_eq!(super::check::openai(&openai(json!([user, call, tool("a"), user]))), Ok(()));
+    assert_eq!(super::request_check::check_openai(&openai(json!([user, call, tool("a"), user]))), Ok(()));
     let mut broken = call.clone();
     broken["tool_calls"][0]["function"]["arguments"] = json!("{");
     for (messages, named) in [
@@ -478,13 +516,13 @@ fn what_the_real_providers_refuse_is_refused() {
         (json!([user, {"role": "assistant", "content": null}]), "text is required"),
         (json!([{"role": "user", "content": ""}]), "must not be empty"),
     ] {
-        let message = super::check::openai(&openai(messages)).expect_err(named);
+        let message = super::request_check::check_openai(&openai(messages)).expect_err(named);
         assert!(message.contains(named), "{message}");
     }
 }
 
 #[test]
-fn what_responses_refuses_is_refused() {
+fn requests_refused_by_responses_api_are_refused() {
     let user = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]});
     let says =
         json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]});
@@ -502,7 +540,7 @@ fn what_responses_refuses_is_refused() {
         "include": ["reasoning.encrypted_content"], "tools": [tool], "input": input})
     };
     let good = || body(json!([user, thinks, says, thinks, call, output("a"), user]));
-    assert_eq!(super::check_responses::responses(&good()), Ok(()));
+    assert_eq!(super::responses_check::check_responses(&good()), Ok(()));
     let with = |item: &Value, field: &str, value: Value| {
         let mut item = item.clone();
         item[field] = value;
@@ -529,7 +567,7 @@ fn what_responses_refuses_is_refused() {
         (body(json!([says, user])), "begin and end"),
         (body(json!([user, says])), "begin and end"),
     ] {
-        let message = super::check_responses::responses(&body).expect_err(named);
+        let message = super::responses_check::check_responses(&body).expect_err(named);
         assert!(message.contains(named), "{message}");
     }
 }

@@ -14,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::process::{Tool, blocking};
+use super::process::{TestProgram, run_blocking};
 
 /// What `docket` is made of.
 const DOCKET_SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "schema", "worker", "coordinator"];
@@ -23,11 +23,11 @@ const DOCKET_SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "schema", "worker
 ///
 /// # Panics
 /// It cannot be built: cargo's own words are in the message.
-pub fn docket() -> &'static Path {
+pub fn docket_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("DOCKET_BIN") {
         Some(path) => PathBuf::from(path),
-        None => build("docket", &DOCKET_SOURCES),
+        None => build_binary("docket", &DOCKET_SOURCES),
     })
 }
 
@@ -35,12 +35,12 @@ pub fn docket() -> &'static Path {
 ///
 /// # Panics
 /// It cannot be built: cargo's own words are in the message.
-pub(super) fn docket_bench() -> &'static Path {
+pub(super) fn docket_bench_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| build("docket-bench", &[&DOCKET_SOURCES[..], &["tests/bench"]].concat()))
+    BINARY.get_or_init(|| build_binary("docket-bench", &[&DOCKET_SOURCES[..], &["tests/bench"]].concat()))
 }
 
-fn build(name: &str, sources: &[&str]) -> PathBuf {
+fn build_binary(name: &str, sources: &[&str]) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     let profile_folder = own.parent().and_then(Path::parent).expect("TARGET/PROFILE/deps/TEST");
     let target = profile_folder.parent().expect("TARGET/PROFILE");
@@ -53,12 +53,14 @@ fn build(name: &str, sources: &[&str]) -> PathBuf {
     lock.lock().expect("a lock on a local file");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root");
     let built = profile_folder.join(name);
-    if changed_at(&built).is_some_and(|at| newest_source(root, sources).is_some_and(|source| source < at)) {
+    if modified_at(&built)
+        .is_some_and(|at| newest_source_time(root, sources).is_some_and(|source| source < at))
+    {
         return built;
     }
     let args = ["build", "--quiet", "--workspace", "--bin", name, "--profile", profile];
-    let done = blocking(
-        Tool::Cargo,
+    let done = run_blocking(
+        TestProgram::Cargo,
         root,
         args.iter().map(AsRef::as_ref).chain(["--target-dir".as_ref(), target.as_os_str()]),
     );
@@ -66,19 +68,19 @@ fn build(name: &str, sources: &[&str]) -> PathBuf {
     built
 }
 
-fn changed_at(path: &Path) -> Option<SystemTime> {
+fn modified_at(path: &Path) -> Option<SystemTime> {
     path.metadata().ok()?.modified().ok()
 }
 
 /// When the newest of all that the binary is made of was changed; none where that cannot be told.
-fn newest_source(root: &Path, sources: &[&str]) -> Option<SystemTime> {
+fn newest_source_time(root: &Path, sources: &[&str]) -> Option<SystemTime> {
     let mut left: Vec<PathBuf> = sources.iter().map(|name| root.join(name)).collect();
     let mut newest = None;
     while let Some(path) = left.pop() {
         if path.is_dir() {
             left.extend(path.read_dir().ok()?.flatten().map(|entry| entry.path()));
         } else {
-            newest = newest.max(Some(changed_at(&path)?));
+            newest = newest.max(Some(modified_at(&path)?));
         }
     }
     newest

@@ -9,26 +9,26 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{SubmitRequest, TaskView},
     ids::{QueueName, RunId, TaskId},
     message::ModelRef,
     task::TaskSpec,
-    wire::{SubmitRequest, TaskView},
 };
 use docket_worker::{
-    client::{Client, Lineage},
+    client::{CoordinatorClient, HistoryScope},
     secret::Secret,
 };
 use tempfile::TempDir;
 
 use super::{
-    history::History,
-    process::{Finished, Proc, Tool, run},
-    wait::until,
+    process::{FinishedProcess, RunningProcess, TestProgram, run_program},
+    run_history::RunHistory,
+    wait::wait_until,
 };
 
 /// How long a lease lasts without a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseTime {
+pub enum LeaseDuration {
     /// One and a half seconds (a heartbeat each third of it): for tests that wait for takeovers.
     Short,
     /// Four seconds: for tests that wait for one takeover and count what is done again, on a machine that
@@ -38,9 +38,9 @@ pub enum LeaseTime {
     Usual,
 }
 
-impl LeaseTime {
+impl LeaseDuration {
     /// In milliseconds.
-    pub const fn ms(self) -> u64 {
+    pub const fn as_ms(self) -> u64 {
         match self {
             Self::Short => 1500,
             Self::Patient => 4000,
@@ -51,33 +51,33 @@ impl LeaseTime {
 
 /// Where the log is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreLocation {
     /// The home's own SQLite database.
-    Home,
+    HomeFolder,
     /// A PostgreSQL database, empty at first.
     Postgres(String),
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Coordinator {
-    process: Proc,
+pub struct CoordinatorProcess {
+    process: RunningProcess,
     home: PathBuf,
     // `None` where somebody else made the folder.
     _folder: Option<TempDir>,
-    place: Place,
-    lease: LeaseTime,
+    location: StoreLocation,
+    lease: LeaseDuration,
     address: String,
     token: String,
-    client: Client,
+    client: CoordinatorClient,
 }
 
-impl Coordinator {
+impl CoordinatorProcess {
     /// Starts one in a fresh home.
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(place: Place, lease: LeaseTime) -> Result<Self> {
+    pub async fn start(place: StoreLocation, lease: LeaseDuration) -> Result<Self> {
         Self::start_with_env(place, lease, &[]).await
     }
 
@@ -86,7 +86,11 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start_dying_unanswered(place: Place, lease: LeaseTime, seq: u64) -> Result<Self> {
+    pub async fn start_with_crash_before_reply(
+        place: StoreLocation,
+        lease: LeaseDuration,
+        seq: u64,
+    ) -> Result<Self> {
         Self::start_with_env(place, lease, &[("DOCKET_ANSWERS_LOST", &format!("{seq}@1"))]).await
     }
 
@@ -94,7 +98,11 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start_with_env(place: Place, lease: LeaseTime, env: &[(&str, &str)]) -> Result<Self> {
+    pub async fn start_with_env(
+        place: StoreLocation,
+        lease: LeaseDuration,
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
         let env: Vec<(&str, &OsStr)> = env.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
         let mut coordinator = Self::start_with(folder.path(), place, lease, &env).await?;
@@ -106,7 +114,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start_in(home: &Path, place: Place, lease: LeaseTime) -> Result<Self> {
+    pub async fn start_in(home: &Path, place: StoreLocation, lease: LeaseDuration) -> Result<Self> {
         Self::start_with(home, place, lease, &[]).await
     }
 
@@ -116,17 +124,26 @@ impl Coordinator {
     /// It does not start.
     pub async fn start_with(
         home: &Path,
-        place: Place,
-        lease: LeaseTime,
+        place: StoreLocation,
+        lease: LeaseDuration,
         env: &[(&str, &OsStr)],
     ) -> Result<Self> {
         let port = free_port();
-        let (process, address) = serve(home, &place, lease, port, env).await?;
+        let (process, address) = start_serve(home, &place, lease, port, env).await?;
         let token =
             std::fs::read_to_string(home.join("token")).context("a home has a token")?.trim().to_owned();
         let secret = Secret::new(&token).context("a token")?;
-        let client = Client::new(&address, secret)?;
-        Ok(Self { process, home: home.to_owned(), _folder: None, place, lease, address, token, client })
+        let client = CoordinatorClient::new(&address, secret)?;
+        Ok(Self {
+            process,
+            home: home.to_owned(),
+            _folder: None,
+            location: place,
+            lease,
+            address,
+            token,
+            client,
+        })
     }
 
     /// Ends it if it has not ended, and starts it again: same home, store and port.
@@ -137,14 +154,14 @@ impl Coordinator {
         self.process.kill().await?;
         let port: u16 =
             self.address.rsplit(':').next().and_then(|port| port.parse().ok()).context("a port")?;
-        let (process, address) = serve(&self.home, &self.place, self.lease, port, &[]).await?;
+        let (process, address) = start_serve(&self.home, &self.location, self.lease, port, &[]).await?;
         ensure!(address == self.address, "{address} is not {}", self.address);
         self.process = process;
         Ok(())
     }
 
     /// The process.
-    pub const fn process(&mut self) -> &mut Proc {
+    pub const fn process(&mut self) -> &mut RunningProcess {
         &mut self.process
     }
 
@@ -169,21 +186,21 @@ impl Coordinator {
     }
 
     /// A client with an admin's token.
-    pub const fn client(&self) -> &Client {
+    pub const fn client(&self) -> &CoordinatorClient {
         &self.client
     }
 
     /// The end of its log.
-    pub fn tail(&self) -> String {
-        self.process.tail()
+    pub fn log_tail(&self) -> String {
+        self.process.log_tail()
     }
 
     /// Runs `docket ARGS` as somebody on this machine would: by the home.
     ///
     /// # Errors
     /// It cannot be started or does not end.
-    pub async fn docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<Finished> {
-        docket_in(&self.home, &self.place, args).await
+    pub async fn run_docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<FinishedProcess> {
+        run_docket_in(&self.home, &self.location, args).await
     }
 
     /// Ends the coordinator in order (SIGTERM), and checks log and tables as a user would:
@@ -192,12 +209,12 @@ impl Coordinator {
     /// # Errors
     /// What they found.
     pub async fn end_and_check(mut self) -> Result<()> {
-        super::send(self.process.pid(), super::Signal::SIGTERM);
+        super::send_signal(self.process.pid(), super::Signal::SIGTERM);
         let status = self.process.wait().await?;
-        ensure!(status.success(), "a coordinator that was asked to end: {status}\n{}", self.tail());
-        let verified = docket_in(&self.home, &self.place, &["verify", "--json"]).await?;
+        ensure!(status.success(), "a coordinator that was asked to end: {status}\n{}", self.log_tail());
+        let verified = run_docket_in(&self.home, &self.location, &["verify", "--json"]).await?;
         ensure!(verified.success(), "docket verify: {} {}", verified.stdout, verified.stderr);
-        let rebuilt = docket_in(&self.home, &self.place, &["db", "rebuild", "--json"]).await?;
+        let rebuilt = run_docket_in(&self.home, &self.location, &["db", "rebuild", "--json"]).await?;
         ensure!(rebuilt.success(), "docket db rebuild: {} {}", rebuilt.stdout, rebuilt.stderr);
         Ok(())
     }
@@ -216,47 +233,52 @@ impl Coordinator {
     ///
     /// # Errors
     /// It does not within the limit.
-    pub async fn ended(&self, task: TaskId) -> Result<TaskView> {
-        let ended = until("the end of a task", async || {
-            let view = self.client.task(task).await.ok()?;
+    pub async fn wait_until_ended(&self, task: TaskId) -> Result<TaskView> {
+        let ended = wait_until("the end of a task", async || {
+            let view = self.client.get_task(task).await.ok()?;
             view.task.state.is_ended().then_some(view)
         });
-        ended.await.with_context(|| self.tail())
+        ended.await.with_context(|| self.log_tail())
     }
 
     /// A run's whole history.
     ///
     /// # Errors
     /// It is not to be had.
-    pub async fn history(&self, run: RunId) -> Result<History> {
-        History::new(self.client.all_events(run, Lineage::Whole).await?)
+    pub async fn run_history(&self, run: RunId) -> Result<RunHistory> {
+        RunHistory::new(self.client.all_events(run, HistoryScope::WithAncestors).await?)
     }
 }
 
-async fn docket_in<A: AsRef<OsStr>>(home: &Path, place: &Place, args: &[A]) -> Result<Finished> {
+async fn run_docket_in<A: AsRef<OsStr>>(
+    home: &Path,
+    place: &StoreLocation,
+    args: &[A],
+) -> Result<FinishedProcess> {
     let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", home.as_os_str())];
-    if let Place::Postgres(url) = place {
+    if let StoreLocation::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));
     }
-    run(Tool::Docket, home, &env, args).await
+    run_program(TestProgram::Docket, home, &env, args).await
 }
 
-async fn serve(
+async fn start_serve(
     home: &Path,
-    place: &Place,
-    lease: LeaseTime,
+    place: &StoreLocation,
+    lease: LeaseDuration,
     port: u16,
     more: &[(&str, &OsStr)],
-) -> Result<(Proc, String)> {
+) -> Result<(RunningProcess, String)> {
     let listen = format!("127.0.0.1:{port}");
-    let lease_ms = lease.ms().to_string();
+    let lease_ms = lease.as_ms().to_string();
     let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_LEASE_MS", lease_ms.as_ref())];
     env.extend(more);
-    if let Place::Postgres(url) = place {
+    if let StoreLocation::Postgres(url) = place {
         env.push(("DATABASE_URL", url.as_ref()));
     }
     let (process, said) =
-        Proc::start("serve", home, &env, &["serve", "-v", "--json", "--listen", &listen]).await?;
+        RunningProcess::start_docket("serve", home, &env, &["serve", "-v", "--json", "--listen", &listen])
+            .await?;
     let said: serde_json::Value = serde_json::from_str(&said).context("what `serve --json` says")?;
     let address = said["address"].as_str().context("its address")?.to_owned();
     Ok((process, address))

@@ -7,34 +7,38 @@
 //! Invariants: a process that was started here ends with the value that holds it, its run processes
 //! with it, stopped ones too; two tests never share a home, a port or a database.
 
-mod alone;
 mod binary;
 mod coordinator;
-mod crowd;
-mod disk;
-mod faketime;
-mod history;
-mod installed;
+mod installed_programs;
+mod namespace_isolation;
 mod postgres;
 mod process;
 mod procfs;
-mod sample;
+mod run_history;
+mod sample_repository;
+mod scenario_limit;
+mod settable_clock;
+mod small_disk;
 mod terminal;
 mod wait;
 mod worker;
 
-pub use alone::{Alone, Link, alone, has_address, loopback_up};
-pub use binary::docket;
-pub use coordinator::{Coordinator, LeaseTime, Place};
-pub use crowd::{room, say};
-pub use disk::SmallDisk;
-pub use faketime::SettableClock;
-pub use history::{Again, Append, History};
-pub use installed::{has, has_modules, is_installed};
+pub use binary::docket_binary;
+pub use coordinator::{CoordinatorProcess, LeaseDuration, StoreLocation};
+pub use installed_programs::{has_program, has_python_modules, is_installed};
+pub use namespace_isolation::{
+    NetworkLink, TestIsolation, add_address, bring_loopback_up, run_in_namespaces,
+};
 pub use postgres::fresh_database;
-pub use process::{Finished, Proc, Tool, run, run_fed, run_fed_within};
-pub use procfs::{Signal, children_of, is_stopped, is_there, send, state_of};
-pub use sample::{Sample, commit_all};
-pub use terminal::Terminal;
-pub use wait::{LONG, seen, until};
-pub use worker::{Post, Worker, WorkerOptions};
+pub use process::{
+    FinishedProcess, RunningProcess, TestProgram, run_program, run_with_input, run_with_input_within,
+};
+pub use procfs::{Signal, child_pids, is_running, is_stopped, process_state, send_signal};
+pub use run_history::{RecordedAppend, RepeatedWork, RunHistory};
+pub use sample_repository::{SampleRepository, commit_all};
+pub use scenario_limit::{acquire_scenario_slot, print_notice};
+pub use settable_clock::SettableClock;
+pub use small_disk::SmallDisk;
+pub use terminal::DocketTerminal;
+pub use wait::{WAIT_MAX, poll_until, wait_until};
+pub use worker::{WorkerConnection, WorkerOptions, WorkerProcess};

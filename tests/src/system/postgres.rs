@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, Result};
 use sqlx::{AssertSqlSafe, Connection as _};
 
-use super::coordinator::Place;
-use crate::pg_cluster::Cluster;
+use super::coordinator::StoreLocation;
+use crate::pg_cluster::PostgresCluster;
 
 /// A database of its own on the server.
 ///
 /// # Errors
 /// The server says no.
-pub async fn fresh_database(cluster: &Cluster) -> Result<Place> {
+pub async fn fresh_database(cluster: &PostgresCluster) -> Result<StoreLocation> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("docket_system_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let mut admin = sqlx::PgConnection::connect(cluster.url()).await.context("the server answers")?;
@@ -22,5 +22,5 @@ pub async fn fresh_database(cluster: &Cluster) -> Result<Place> {
     let (base, query) = cluster.url().split_once('?').unwrap_or((cluster.url(), ""));
     let (base, _) = base.rsplit_once('/').context("a URL names a database")?;
     let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-    Ok(Place::Postgres(format!("{base}/{name}{query}")))
+    Ok(StoreLocation::Postgres(format!("{base}/{name}{query}")))
 }

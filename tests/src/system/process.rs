@@ -18,19 +18,19 @@ use tokio::{
 };
 
 use super::{
-    binary::{docket, docket_bench},
-    procfs::{Signal, children_of, send},
-    wait::LONG,
+    binary::{docket_bench_binary, docket_binary},
+    procfs::{Signal, child_pids, send_signal},
+    wait::WAIT_MAX,
 };
 
 /// Most of a log that is shown, in bytes: its end says why.
 const TAIL_BYTES_MAX: usize = 6 * 1024;
 /// How long a process takes to go that was killed, on a busy machine.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Programs that tests start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub enum TestProgram {
     /// The binary under test.
     Docket,
     /// The developers' bench of it.
@@ -52,18 +52,18 @@ pub enum Tool {
     /// The test itself, in namespaces of its own.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
-    Enter,
+    Nsenter,
     /// The system's networks.
     Ip,
     /// What shows manual pages.
     Groff,
 }
 
-impl Tool {
+impl TestProgram {
     fn path(self) -> OsString {
         match self {
-            Self::Docket => docket().into(),
-            Self::DocketBench => docket_bench().into(),
+            Self::Docket => docket_binary().into(),
+            Self::DocketBench => docket_bench_binary().into(),
             Self::Cargo => std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
             Self::Git => "git".into(),
             Self::SystemdAnalyze => "systemd-analyze".into(),
@@ -72,24 +72,24 @@ impl Tool {
             Self::Promtool => "promtool".into(),
             Self::Bash => "bash".into(),
             Self::Unshare => "unshare".into(),
-            Self::Enter => "nsenter".into(),
+            Self::Nsenter => "nsenter".into(),
             Self::Ip => "ip".into(),
             Self::Groff => "groff".into(),
         }
     }
 
     /// Whether a variable of this process must not reach it.
-    fn is_kept_from(self, name: &str) -> bool {
+    fn is_variable_withheld(self, name: &str) -> bool {
         match self {
             // What the caller's machine is set to must not decide a test.
-            Self::Docket | Self::DocketBench | Self::Enter => {
+            Self::Docket | Self::DocketBench | Self::Nsenter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
             }
             Self::Bash => {
                 let others = ["ENV", "CDPATH"];
                 let by_beginning = ["BASH", "GIT_", "PG", "XDG_", "SSL_CERT_"];
-                Self::Docket.is_kept_from(name)
+                Self::Docket.is_variable_withheld(name)
                     || name.to_lowercase().ends_with("_proxy")
                     || others.contains(&name)
                     || by_beginning.iter().any(|prefix| name.starts_with(prefix))
@@ -114,7 +114,7 @@ impl Tool {
     ///
     /// # Errors
     /// It does not start.
-    pub fn spoken_with(
+    pub fn spawn_with_pipes(
         self,
         cwd: &Path,
         env: &[(&str, &OsStr)],
@@ -134,7 +134,7 @@ impl Tool {
         let mut command = std::process::Command::new(self.path());
         command.stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| self.is_kept_from(name)) {
+            if name.to_str().is_some_and(|name| self.is_variable_withheld(name)) {
                 command.env_remove(name);
             }
         }
@@ -144,7 +144,7 @@ impl Tool {
 
 /// A process that has ended, and what it said.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct FinishedProcess {
     status: ExitStatus,
     /// Standard output.
     pub stdout: String,
@@ -154,8 +154,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-impl Finished {
-    fn of(output: Output) -> Self {
+impl FinishedProcess {
+    fn from_output(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         Self { status: output.status, stdout, bytes: output.stdout, stderr }
@@ -175,7 +175,7 @@ impl Finished {
     ///
     /// # Errors
     /// With both outputs.
-    pub fn ok(self) -> Result<String> {
+    pub fn into_stdout(self) -> Result<String> {
         if self.success() {
             return Ok(self.stdout);
         }
@@ -184,63 +184,67 @@ impl Finished {
 }
 
 /// Runs a program to its end on this thread.
-pub(super) fn blocking<'a>(tool: Tool, cwd: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Finished {
-    let finished = started(tool, cwd, args);
+pub(super) fn run_blocking<'a>(
+    tool: TestProgram,
+    cwd: &Path,
+    args: impl IntoIterator<Item = &'a OsStr>,
+) -> FinishedProcess {
+    let finished = try_run_blocking(tool, cwd, args);
     finished.unwrap_or_else(|error| panic!("{tool:?} cannot be started: {error}"))
 }
 
 /// The same for a program that may not be there.
-pub(super) fn started<'a>(
-    tool: Tool,
+pub(super) fn try_run_blocking<'a>(
+    tool: TestProgram,
     cwd: &Path,
     args: impl IntoIterator<Item = &'a OsStr>,
-) -> std::io::Result<Finished> {
-    tool.command().current_dir(cwd).args(args).output().map(Finished::of)
+) -> std::io::Result<FinishedProcess> {
+    tool.command().current_dir(cwd).args(args).output().map(FinishedProcess::from_output)
 }
 
 /// Runs a program to its end.
 ///
 /// # Errors
 /// It cannot be started, or does not end within [`LONG`] (it is killed then).
-pub async fn run<A: AsRef<OsStr>>(
-    tool: Tool,
+pub async fn run_program<A: AsRef<OsStr>>(
+    tool: TestProgram,
     cwd: &Path,
     env: &[(&str, &OsStr)],
     args: &[A],
-) -> Result<Finished> {
+) -> Result<FinishedProcess> {
     let mut command = tokio::process::Command::from(tool.command());
     command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
     let shown: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy().into_owned()).collect();
-    let output = tokio::time::timeout(LONG, command.output()).await;
+    let output = tokio::time::timeout(WAIT_MAX, command.output()).await;
     let output = output.with_context(|| format!("{tool:?} {shown:?} does not end"))?;
-    Ok(Finished::of(output.with_context(|| format!("{tool:?} cannot be started"))?))
+    Ok(FinishedProcess::from_output(output.with_context(|| format!("{tool:?} cannot be started"))?))
 }
 
 /// Runs a program to its end with `input` on its standard input, through a pipe.
 ///
 /// # Errors
 /// It cannot be started, or does not end within [`LONG`] (it is killed then).
-pub async fn run_fed<A: AsRef<OsStr>>(
-    tool: Tool,
+pub async fn run_with_input<A: AsRef<OsStr>>(
+    tool: TestProgram,
     cwd: &Path,
     env: &[(&str, &OsStr)],
     args: &[A],
     input: &[u8],
-) -> Result<Finished> {
-    run_fed_within(LONG, tool, cwd, (env, args), input).await
+) -> Result<FinishedProcess> {
+    run_with_input_within(WAIT_MAX, tool, cwd, (env, args), input).await
 }
 
 /// The same for a program that does many things, each of them with a limit of its own.
 ///
 /// # Errors
 /// It cannot be started, or does not end within `most` (it is killed then).
-pub async fn run_fed_within<A: AsRef<OsStr>>(
+pub async fn run_with_input_within<A: AsRef<OsStr>>(
     most: Duration,
-    tool: Tool,
+    tool: TestProgram,
     cwd: &Path,
     (env, args): (&[(&str, &OsStr)], &[A]),
     input: &[u8],
-) -> Result<Finished> {
+) -> Result<FinishedProcess> {
     let mut command = tokio::process::Command::from(tool.command());
     command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -252,12 +256,12 @@ pub async fn run_fed_within<A: AsRef<OsStr>>(
     };
     let both = async { tokio::join!(feed, child.wait_with_output()).1 };
     let output = tokio::time::timeout(most, both).await;
-    Ok(Finished::of(output.with_context(|| format!("{tool:?} does not end"))??))
+    Ok(FinishedProcess::from_output(output.with_context(|| format!("{tool:?} does not end"))??))
 }
 
 /// A `docket` process that lives on. Dropped, it is killed with its children.
 #[derive(Debug)]
-pub struct Proc {
+pub struct RunningProcess {
     child: Child,
     pid: i32,
     log: PathBuf,
@@ -265,26 +269,26 @@ pub struct Proc {
     stdout: BufReader<ChildStdout>,
 }
 
-impl Proc {
+impl RunningProcess {
     /// Starts `docket ARGS` in `home`, and waits for its first line of output.
     ///
     /// # Errors
     /// It ends before it says anything; its own words are in the error.
-    pub async fn start(
+    pub async fn start_docket(
         name: &str,
         home: &Path,
         env: &[(&str, &OsStr)],
         args: &[&str],
     ) -> Result<(Self, String)> {
-        Self::start_tool(Tool::Docket, name, home, env, args).await
+        Self::start_program(TestProgram::Docket, name, home, env, args).await
     }
 
     /// As [`Proc::start`], of another program.
     ///
     /// # Errors
     /// As there.
-    pub async fn start_tool(
-        tool: Tool,
+    pub async fn start_program(
+        tool: TestProgram,
         name: &str,
         home: &Path,
         env: &[(&str, &OsStr)],
@@ -300,12 +304,12 @@ impl Proc {
         let stdout = child.stdout.take().context("its output is a pipe")?;
         let mut stdout = BufReader::new(stdout);
         let mut line = String::new();
-        let said = tokio::time::timeout(LONG, stdout.read_line(&mut line)).await;
+        let said = tokio::time::timeout(WAIT_MAX, stdout.read_line(&mut line)).await;
         let process = Self { child, pid, log, stdout };
         match said {
             Ok(Ok(read)) if read > 0 => Ok((process, line)),
-            Ok(_) => bail!("`docket {args:?}` ended before it began:\n{}", process.tail()),
-            Err(_) => bail!("`docket {args:?}` says nothing:\n{}", process.tail()),
+            Ok(_) => bail!("`docket {args:?}` ended before it began:\n{}", process.log_tail()),
+            Err(_) => bail!("`docket {args:?}` says nothing:\n{}", process.log_tail()),
         }
     }
 
@@ -313,11 +317,11 @@ impl Proc {
     ///
     /// # Errors
     /// It says nothing more.
-    pub async fn line(&mut self) -> Result<String> {
+    pub async fn next_line(&mut self) -> Result<String> {
         let mut line = String::new();
-        let said = tokio::time::timeout(LONG, self.stdout.read_line(&mut line)).await;
-        let read = said.with_context(|| format!("it says nothing more:\n{}", self.tail()))??;
-        if read > 0 { Ok(line) } else { bail!("it has ended:\n{}", self.tail()) }
+        let said = tokio::time::timeout(WAIT_MAX, self.stdout.read_line(&mut line)).await;
+        let read = said.with_context(|| format!("it says nothing more:\n{}", self.log_tail()))??;
+        if read > 0 { Ok(line) } else { bail!("it has ended:\n{}", self.log_tail()) }
     }
 
     /// Its id.
@@ -326,7 +330,7 @@ impl Proc {
     }
 
     /// Whether it has ended.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn try_exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
@@ -335,8 +339,8 @@ impl Proc {
     /// # Errors
     /// It does not come within [`LONG`].
     pub async fn wait(&mut self) -> Result<ExitStatus> {
-        let ended = tokio::time::timeout(LONG, self.child.wait()).await;
-        Ok(ended.with_context(|| format!("process {} does not end:\n{}", self.pid, self.tail()))??)
+        let ended = tokio::time::timeout(WAIT_MAX, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("process {} does not end:\n{}", self.pid, self.log_tail()))??)
     }
 
     /// kill -9, and waits until it is gone.
@@ -344,38 +348,38 @@ impl Proc {
     /// # Errors
     /// As [`Self::wait`].
     pub async fn kill(&mut self) -> Result<()> {
-        if self.ended().is_none() {
-            send(self.pid, Signal::SIGKILL);
+        if self.try_exit_status().is_none() {
+            send_signal(self.pid, Signal::SIGKILL);
         }
         self.wait().await.map(|_| ())
     }
 
     /// All it wrote to standard error.
-    pub fn log(&self) -> String {
+    pub fn read_log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// The end of it, for messages.
-    pub fn tail(&self) -> String {
-        let log = self.log();
+    pub fn log_tail(&self) -> String {
+        let log = self.read_log();
         let from = log.ceil_char_boundary(log.len().saturating_sub(TAIL_BYTES_MAX));
         format!("--- {}\n{}", self.log.display(), &log[from..])
     }
 }
 
-impl Drop for Proc {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
-        if self.ended().is_some() {
+        if self.try_exit_status().is_some() {
             return;
         }
         // Their handles are ours: they would die with it, but not before this returns.
-        for child in children_of(self.pid) {
-            send(child, Signal::SIGKILL);
+        for child in child_pids(self.pid) {
+            send_signal(child, Signal::SIGKILL);
         }
-        send(self.pid, Signal::SIGKILL);
+        send_signal(self.pid, Signal::SIGKILL);
         // What it had open is closed when this returns: the next one takes its home's lock.
-        let until = Instant::now() + GONE_WITHIN;
-        while self.ended().is_none() && Instant::now() < until {
+        let until = Instant::now() + KILL_TIMEOUT;
+        while self.try_exit_status().is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

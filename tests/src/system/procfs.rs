@@ -7,38 +7,38 @@ use nix::{sys::signal::kill, unistd::Pid};
 pub use nix::sys::signal::Signal;
 
 /// Sends a signal. A process that is gone already is none of the caller's concern.
-pub fn send(pid: i32, signal: Signal) {
+pub fn send_signal(pid: i32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid), signal);
 }
 
 /// The state letter of a process: `T` stopped, `Z` ended and not reaped. `None`: there is none.
-pub fn state_of(pid: i32) -> Option<char> {
-    fields(&Path::new("/proc").join(pid.to_string()))?.first()?.chars().next()
+pub fn process_state(pid: i32) -> Option<char> {
+    stat_fields(&Path::new("/proc").join(pid.to_string()))?.first()?.chars().next()
 }
 
 /// Whether a signal has stopped it.
 pub fn is_stopped(pid: i32) -> bool {
-    state_of(pid) == Some('T')
+    process_state(pid) == Some('T')
 }
 
 /// Whether it runs, sleeps or is stopped: it has not ended.
-pub fn is_there(pid: i32) -> bool {
-    !matches!(state_of(pid), None | Some('Z' | 'X'))
+pub fn is_running(pid: i32) -> bool {
+    !matches!(process_state(pid), None | Some('Z' | 'X'))
 }
 
 /// The processes whose parent is `parent`. Reads all of `/proc`: not for tight loops.
-pub fn children_of(parent: i32) -> Vec<i32> {
+pub fn child_pids(parent: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let ppid: i32 = fields(&entry.path())?.get(1)?.parse().ok()?;
+        let ppid: i32 = stat_fields(&entry.path())?.get(1)?.parse().ok()?;
         (ppid == parent).then_some(pid)
     });
     pids.collect()
 }
 
 /// What follows the name in brackets (which may hold anything): state, parent, group, session …
-fn fields(process: &Path) -> Option<Vec<String>> {
+fn stat_fields(process: &Path) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
 }

@@ -16,20 +16,20 @@ use nix::{
 };
 
 use super::{
-    process::Tool,
-    wait::{LONG, seen},
+    process::TestProgram,
+    wait::{WAIT_MAX, poll_until},
 };
 
 /// See the module. Dropped, its process is killed.
 #[derive(Debug)]
-pub struct Terminal {
+pub struct DocketTerminal {
     child: tokio::process::Child,
     keys: std::fs::File,
     screen: Arc<Mutex<Vec<u8>>>,
     read_to: usize,
 }
 
-impl Terminal {
+impl DocketTerminal {
     /// Starts `docket ARGS` on a terminal of 80 columns and 24 rows.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Terminal {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         }
         let slave = |end: &OwnedFd| end.as_fd().try_clone_to_owned();
-        let mut command = tokio::process::Command::from(Tool::Docket.command());
+        let mut command = tokio::process::Command::from(TestProgram::Docket.command());
         command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
         command.stdin(slave(&pair.slave)?).stdout(slave(&pair.slave)?).stderr(pair.slave);
         let child = command.spawn().context("docket can be started")?;
@@ -71,7 +71,7 @@ impl Terminal {
     ///
     /// # Errors
     /// Nobody is there any more.
-    pub fn keys(&mut self, keys: &str) -> Result<()> {
+    pub fn send_keys(&mut self, keys: &str) -> Result<()> {
         Ok(self.keys.write_all(keys.as_bytes())?)
     }
 
@@ -79,15 +79,16 @@ impl Terminal {
     ///
     /// # Errors
     /// It does not come; the error has the screen.
-    pub async fn shows(&mut self, text: &str) -> Result<()> {
-        let found = seen(text, || self.all()[self.read_to..].find(text).map(|at| self.read_to + at));
+    pub async fn wait_for_text(&mut self, text: &str) -> Result<()> {
+        let found =
+            poll_until(text, || self.full_output()[self.read_to..].find(text).map(|at| self.read_to + at));
         let found = found.await;
-        self.read_to = found.with_context(|| self.all())? + text.len();
+        self.read_to = found.with_context(|| self.full_output())? + text.len();
         Ok(())
     }
 
     /// All that was ever shown.
-    pub fn all(&self) -> String {
+    pub fn full_output(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
@@ -96,7 +97,7 @@ impl Terminal {
     /// # Errors
     /// It does not end.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
-        let ended = tokio::time::timeout(LONG, self.child.wait()).await;
-        Ok(ended.with_context(|| format!("docket does not end: {}", self.all()))??)
+        let ended = tokio::time::timeout(WAIT_MAX, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("docket does not end: {}", self.full_output()))??)
     }
 }

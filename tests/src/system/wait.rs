@@ -6,17 +6,17 @@ use anyhow::{Result, bail};
 
 /// How long a fact may take before a test gives up: far beyond anything seen on a loaded machine,
 /// so that it is never what a test measures.
-pub const LONG: Duration = Duration::from_secs(90);
+pub const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// How often it is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Looks until `fact` has something.
 ///
 /// # Errors
 /// It has nothing within [`LONG`]; what it was is named.
-pub async fn until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> Result<T> {
-    let deadline = tokio::time::Instant::now() + LONG;
+pub async fn wait_until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
     loop {
         if let Some(found) = fact().await {
             return Ok(found);
@@ -24,7 +24,7 @@ pub async fn until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> R
         if tokio::time::Instant::now() >= deadline {
             bail!("waited in vain: {what}");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -32,8 +32,8 @@ pub async fn until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> R
 ///
 /// # Errors
 /// As there.
-pub async fn seen<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> Result<T> {
-    let deadline = tokio::time::Instant::now() + LONG;
+pub async fn poll_until<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> Result<T> {
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
     loop {
         if let Some(found) = fact() {
             return Ok(found);
@@ -41,6 +41,6 @@ pub async fn seen<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> Result<
         if tokio::time::Instant::now() >= deadline {
             bail!("waited in vain: {what}");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

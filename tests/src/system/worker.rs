@@ -11,11 +11,11 @@ use docket_worker::bootstrap::Failpoint;
 use tempfile::TempDir;
 
 use super::{
-    binary::docket,
-    coordinator::Coordinator,
-    process::{Proc, Tool},
-    procfs::{Signal, children_of, is_stopped, send},
-    wait::seen,
+    binary::docket_binary,
+    coordinator::CoordinatorProcess,
+    process::{RunningProcess, TestProgram},
+    procfs::{Signal, child_pids, is_stopped, send_signal},
+    wait::poll_until,
 };
 use crate::model_server::ModelServer;
 
@@ -57,7 +57,7 @@ impl Default for WorkerOptions {
 
 /// Where a worker is, and whom it works for.
 #[derive(Debug, Clone)]
-pub struct Post {
+pub struct WorkerConnection {
     /// The coordinator's address, as the worker reaches it.
     pub url: String,
     /// The token it shows.
@@ -68,21 +68,21 @@ pub struct Post {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Worker {
-    process: Proc,
+pub struct WorkerProcess {
+    process: RunningProcess,
     home: TempDir,
-    post: Post,
+    connection: WorkerConnection,
     options: WorkerOptions,
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Starts one.
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(coordinator: &Coordinator, options: &WorkerOptions) -> Result<Self> {
+    pub async fn start(coordinator: &CoordinatorProcess, options: &WorkerOptions) -> Result<Self> {
         let token = options.token.as_deref().unwrap_or(coordinator.token()).to_owned();
-        let post = Post { url: coordinator.address().to_owned(), token, namespace: None };
+        let post = WorkerConnection { url: coordinator.address().to_owned(), token, namespace: None };
         Self::start_at(post, options.clone()).await
     }
 
@@ -90,11 +90,11 @@ impl Worker {
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start_at(post: Post, options: WorkerOptions) -> Result<Self> {
+    pub async fn start_at(post: WorkerConnection, options: WorkerOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
         std::fs::write(home.path().join("docket.toml"), &options.settings)?;
         let process = launch(home.path(), &post, &options).await?;
-        Ok(Self { process, home, post, options })
+        Ok(Self { process, home, connection: post, options })
     }
 
     /// Kills it if it has not ended, and starts it again in the home it had.
@@ -103,12 +103,12 @@ impl Worker {
     /// It does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.kill().await?;
-        self.process = launch(self.home.path(), &self.post, &self.options).await?;
+        self.process = launch(self.home.path(), &self.connection, &self.options).await?;
         Ok(())
     }
 
     /// The process.
-    pub const fn process(&mut self) -> &mut Proc {
+    pub const fn process(&mut self) -> &mut RunningProcess {
         &mut self.process
     }
 
@@ -118,13 +118,13 @@ impl Worker {
     }
 
     /// The end of its log.
-    pub fn tail(&self) -> String {
-        self.process.tail()
+    pub fn log_tail(&self) -> String {
+        self.process.log_tail()
     }
 
     /// Its run processes.
     pub fn run_processes(&self) -> Vec<i32> {
-        children_of(self.pid())
+        child_pids(self.pid())
     }
 
     /// The workspaces of its run processes, as they lie in its scratch folder.
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     /// The run process that a failpoint has stopped, if one is.
-    pub fn sleeper(&self) -> Option<i32> {
+    pub fn suspended_run(&self) -> Option<i32> {
         self.run_processes().into_iter().find(|pid| is_stopped(*pid))
     }
 
@@ -144,29 +144,29 @@ impl Worker {
     /// # Errors
     /// It does not, or says that something went wrong.
     pub async fn drain(self) -> Result<()> {
-        send(self.pid(), Signal::SIGTERM);
-        self.ends_by_itself().await
+        send_signal(self.pid(), Signal::SIGTERM);
+        self.wait_for_exit().await
     }
 
     /// Waits for its end, which somebody else has asked for.
     ///
     /// # Errors
     /// It does not, or says that something went wrong.
-    pub async fn ends_by_itself(mut self) -> Result<()> {
+    pub async fn wait_for_exit(mut self) -> Result<()> {
         let status = self.process.wait().await?;
-        status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.tail()))
+        status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.log_tail()))
     }
 }
 
-async fn launch(home: &Path, post: &Post, options: &WorkerOptions) -> Result<Proc> {
+async fn launch(home: &Path, post: &WorkerConnection, options: &WorkerOptions) -> Result<RunningProcess> {
     let failpoints = serde_json::to_string(&options.failpoints)?;
     let hang_ms = options.hang_ms.map(|ms| ms.to_string());
     let mut env: Vec<(&str, &OsStr)> = vec![
         ("DOCKET_URL", post.url.as_ref()),
         ("DOCKET_TOKEN", post.token.as_ref()),
         ("DOCKET_FAILPOINTS", failpoints.as_ref()),
-        ("OPENAI_API_KEY", ModelServer::KEY.as_ref()),
-        ("ANTHROPIC_API_KEY", ModelServer::KEY.as_ref()),
+        ("OPENAI_API_KEY", ModelServer::DEFAULT_KEY.as_ref()),
+        ("ANTHROPIC_API_KEY", ModelServer::DEFAULT_KEY.as_ref()),
         // The model server of tests wants its key, wherever it listens.
         ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
     ];
@@ -182,24 +182,24 @@ async fn launch(home: &Path, post: &Post, options: &WorkerOptions) -> Result<Pro
         args.extend(["--queues", queue.as_str()]);
     }
     let enter = post.namespace.as_ref().map(|at| format!("--net={}", at.display()));
-    let binary = docket().to_string_lossy();
-    let mut tool = Tool::Docket;
+    let binary = docket_binary().to_string_lossy();
+    let mut tool = TestProgram::Docket;
     if let Some(enter) = &enter {
         // It becomes docket: the process is the same.
         args.splice(0..0, [enter.as_str(), "--", &binary]);
-        tool = Tool::Enter;
+        tool = TestProgram::Nsenter;
     }
     // A worker that begins again in a home has said so before.
     let begun_before = std::fs::read(home.join("worker.log")).map_or(0, |log| log.len());
-    let (mut process, _) = Proc::start_tool(tool, "worker", home, &env, &args).await?;
+    let (mut process, _) = RunningProcess::start_program(tool, "worker", home, &env, &args).await?;
     // A worker whose host cannot hold a sandbox ends here, and says why.
-    let begun = seen("a worker that asks for work", || {
-        let ended = process.ended().is_some();
-        let log = process.log();
+    let begun = poll_until("a worker that asks for work", || {
+        let ended = process.try_exit_status().is_some();
+        let log = process.read_log();
         let log = log.get(begun_before..).unwrap_or_default();
         (ended || log.contains("worker started")).then_some(ended)
     });
     let ended = begun.await?;
-    ensure!(!ended, "a worker ended as it began:\n{}", process.tail());
+    ensure!(!ended, "a worker ended as it began:\n{}", process.log_tail());
     Ok(process)
 }

@@ -7,17 +7,17 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::QueueName,
     message::ModelRef,
-    system::Role,
-    wire::{CreateTokenRequest, SubmitRequest},
+    system::TokenRole,
+    api::{CreateTokenRequest, SubmitRequest},
 };
 use docket_tests::{
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
     system::{
-        Coordinator, LeaseTime, Place, Proc, Sample, Signal, Tool, Worker, WorkerOptions, fresh_database,
-        room, run, send,
+        CoordinatorProcess, LeaseDuration, StoreLocation, RunningProcess, SampleRepository, Signal, TestProgram, WorkerProcess, WorkerOptions, fresh_database,
+        acquire_scenario_slot, run_program, send_signal,
     },
 };
-use docket_worker::{client::Client, secret::Secret};
+use docket_worker::{client::CoordinatorClient, secret::Secret};
 use serde_json::{Value, json};
 
 const SCRIPT: &str = r#"
@@ -30,33 +30,33 @@ text = "Done."
 "#;
 
 /// Runs `docket` with a home of its own, a coordinator's address and a token.
-async fn docket_at(
+async fn run_docket_at(
     home: &Path,
     env: &[(&str, &str)],
     args: &[&str],
-) -> Result<docket_tests::system::Finished> {
+) -> Result<docket_tests::system::FinishedProcess> {
     let mut all: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", home.as_os_str())];
     all.extend(env.iter().map(|(name, value)| (*name, OsStr::new(*value))));
-    run(Tool::Docket, home, &all, args).await
+    run_program(TestProgram::Docket, home, &all, args).await
 }
 
-async fn made(coordinator: &Coordinator, name: &str, role: &str) -> Result<String> {
+async fn create_token(coordinator: &CoordinatorProcess, name: &str, role: &str) -> Result<String> {
     let args = ["token", "create", "--name", name, "--role", role, "--expires", "1h", "--json"];
-    let made: Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    let made: Value = serde_json::from_str(&coordinator.run_docket(&args).await?.into_stdout()?)?;
     Ok(made["secret"].as_str().context("a secret")?.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_needs_no_more_than_a_workers_token_and_has_no_more() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let worker = made(&coordinator, "builder", "worker").await?;
-    let ci = made(&coordinator, "ci", "submit").await?;
-    let reader = made(&coordinator, "eve", "read").await?;
+async fn worker_token_is_sufficient_and_grants_nothing_else() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let worker = create_token(&coordinator, "builder", "worker").await?;
+    let ci = create_token(&coordinator, "ci", "submit").await?;
+    let reader = create_token(&coordinator, "eve", "read").await?;
     let options = WorkerOptions { token: Some(worker.clone()), ..WorkerOptions::default() };
-    let working = Worker::start(&coordinator, &options).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+    let working = WorkerProcess::start(&coordinator, &options).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let home = tempfile::tempdir()?;
     let at = coordinator.address();
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
@@ -65,12 +65,12 @@ async fn a_worker_needs_no_more_than_a_workers_token_and_has_no_more() -> Result
     let docket = async |token: &str, args: &[&str]| {
         let env = by(token);
         let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        docket_at(home.path(), &env, args).await
+        run_docket_at(home.path(), &env, args).await
     };
-    let row: Value = serde_json::from_str(&docket(&ci, &submit).await?.ok()?)?;
+    let row: Value = serde_json::from_str(&docket(&ci, &submit).await?.into_stdout()?)?;
     let task = row["id"].as_str().context("an id")?.to_owned();
-    let view = coordinator.ended(task.parse()?).await.with_context(|| working.tail())?;
-    ensure!(view.task.state.to_string() == "completed", "{view:?}\n{}", working.tail());
+    let view = coordinator.wait_until_ended(task.parse()?).await.with_context(|| working.log_tail())?;
+    ensure!(view.task.state.to_string() == "completed", "{view:?}\n{}", working.log_tail());
     // Each token does what its role says and no more, through the same commands.
     for (token, args, code) in [
         (&reader, &["show", task.as_str()][..], 0),
@@ -91,17 +91,17 @@ async fn a_worker_needs_no_more_than_a_workers_token_and_has_no_more() -> Result
         );
     }
     // Revoked, it is refused at once, also where it waits for work; the worker ends and says why.
-    coordinator.docket(&["token", "revoke", "builder"]).await?.ok()?;
+    coordinator.run_docket(&["token", "revoke", "builder"]).await?.into_stdout()?;
     let mut working = working;
     let status = working.process().wait().await?;
-    ensure!(!status.success(), "a worker without a good token ends: {status}\n{}", working.tail());
-    let log = coordinator.docket(&["logs", "system/audit"]).await?.ok()?;
+    ensure!(!status.success(), "a worker without a good token ends: {status}\n{}", working.log_tail());
+    let log = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
     for act in ["asked to make token builder (worker)", "asked to revoke token builder"] {
         ensure!(log.contains(act), "{act}: {log}");
     }
-    let list = coordinator.docket(&["token", "list"]).await?.ok()?;
+    let list = coordinator.run_docket(&["token", "list"]).await?.into_stdout()?;
     ensure!(list.lines().any(|line| line.contains("builder") && line.contains("revoked")), "{list}");
-    let everything = format!("{log}{list}{}", coordinator.tail());
+    let everything = format!("{log}{list}{}", coordinator.log_tail());
     ensure!(
         ![&worker, &ci, &reader].iter().any(|token| everything.contains(token.as_str())),
         "no token is told"
@@ -110,8 +110,8 @@ async fn a_worker_needs_no_more_than_a_workers_token_and_has_no_more() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_on_another_machine_works_over_https() -> Result<()> {
-    let _room = room().await;
+async fn worker_on_another_machine_works_over_https() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
     let names = vec!["127.0.0.1".to_owned()];
     let certificate = rcgen::generate_simple_self_signed(names)?;
@@ -122,12 +122,12 @@ async fn a_worker_on_another_machine_works_over_https() -> Result<()> {
     let (cert_text, key_text) = (cert.to_str().context("UTF-8")?, key.to_str().context("UTF-8")?);
     let args =
         ["serve", "-v", "--json", "--listen", "0.0.0.0:0", "--tls-cert", cert_text, "--tls-key", key_text];
-    let (mut server, said) = Proc::start("serve", home.path(), &[], &args).await?;
+    let (mut server, said) = RunningProcess::start_docket("serve", home.path(), &[], &args).await?;
     let said: Value = serde_json::from_str(&said)?;
     let port = said["tls_address"].as_str().and_then(|url| url.rsplit(':').next()).context("a port")?;
     let url = format!("https://127.0.0.1:{port}");
     let here = [("DOCKET_HOME", home.path().as_os_str())];
-    let docket = async |args: &[&str]| run(Tool::Docket, home.path(), &here, args).await?.ok();
+    let docket = async |args: &[&str]| run_program(TestProgram::Docket, home.path(), &here, args).await?.into_stdout();
     let made: Value = serde_json::from_str(
         &docket(&["token", "create", "--name", "w", "--role", "worker", "--json"]).await?,
     )?;
@@ -140,36 +140,36 @@ async fn a_worker_on_another_machine_works_over_https() -> Result<()> {
         ("DOCKET_CA", cert.as_os_str()),
     ];
     let (worker, _) =
-        Proc::start("worker", elsewhere.path(), &env, &["worker", "-v", "--json", "--slots", "1"]).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+        RunningProcess::start_docket("worker", elsewhere.path(), &env, &["worker", "-v", "--json", "--slots", "1"]).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     let submit = ["submit", "Do it", "--json", "--repo", repo, "--model", "scripted:api", "--script", script];
     let row: Value = serde_json::from_str(&docket(&submit).await?)?;
     let task = row["id"].as_str().context("an id")?;
-    let ended = docket_tests::system::until("the end of a task", async || {
+    let ended = docket_tests::system::wait_until("the end of a task", async || {
         let row: Value = serde_json::from_str(&docket(&["show", task, "--json"]).await.ok()?).ok()?;
         ["completed", "discarded", "cancelled"].contains(&row["state"].as_str()?).then_some(row)
     });
-    let row = ended.await.with_context(|| format!("{}\n{}", worker.tail(), server.tail()))?;
-    ensure!(row["state"] == "completed", "{row}\n{}", worker.tail());
+    let row = ended.await.with_context(|| format!("{}\n{}", worker.log_tail(), server.log_tail()))?;
+    ensure!(row["state"] == "completed", "{row}\n{}", worker.log_tail());
 
     // Without the CA, and without TLS, there is no way in.
     let strange = [("DOCKET_URL", url.as_str()), ("DOCKET_TOKEN", token)];
-    let done = docket_at(elsewhere.path(), &strange, &["ps"]).await?;
+    let done = run_docket_at(elsewhere.path(), &strange, &["ps"]).await?;
     ensure!(done.code() == Some(5), "an unknown certificate: {:?} {}", done.code(), done.stderr);
     let plain = url.replace("https", "http");
     let done =
-        docket_at(elsewhere.path(), &[("DOCKET_URL", &plain), ("DOCKET_TOKEN", token)], &["ps"]).await?;
+        run_docket_at(elsewhere.path(), &[("DOCKET_URL", &plain), ("DOCKET_TOKEN", token)], &["ps"]).await?;
     ensure!(done.code() == Some(5), "plain http at a TLS port: {:?} {}", done.code(), done.stderr);
-    ensure!(!server.log().contains("panicked"), "{}", server.tail());
-    send(server.pid(), Signal::SIGTERM);
-    ensure!(server.wait().await?.success(), "{}", server.tail());
+    ensure!(!server.read_log().contains("panicked"), "{}", server.log_tail());
+    send_signal(server.pid(), Signal::SIGTERM);
+    ensure!(server.wait().await?.success(), "{}", server.log_tail());
     Ok(())
 }
 
 #[tokio::test]
-async fn beyond_this_machine_without_tls_is_refused_unless_it_is_meant() -> Result<()> {
+async fn listening_beyond_loopback_without_tls_needs_insecure_flag() -> Result<()> {
     let home = tempfile::tempdir()?;
     let key = home.path().join("key.pem");
     std::fs::write(&key, "none")?;
@@ -180,7 +180,7 @@ async fn beyond_this_machine_without_tls_is_refused_unless_it_is_meant() -> Resu
         (&["serve", "--tls-cert", key], "--tls-key"),
         (&["serve", "--tls-cert", key, "--tls-key", key], "certificate"),
     ] {
-        let done = docket_at(home.path(), &[], args).await?;
+        let done = run_docket_at(home.path(), &[], args).await?;
         ensure!(
             done.code() == Some(2) && done.stderr.contains(says),
             "{args:?}: {:?} {}",
@@ -212,25 +212,25 @@ const HOSTILE: [&str; 16] = [
 ];
 
 /// Percent-encodes everything.
-fn encoded(text: &str) -> String {
+fn percent_encode_all(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-async fn hostile_names(place: Place) -> Result<()> {
-    let coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
+async fn check_hostile_names(place: StoreLocation) -> Result<()> {
+    let coordinator = CoordinatorProcess::start(place, LeaseDuration::Usual).await?;
     // Refused where another part of the process has installed one: that one is then used.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build()?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let repo = sample.path().to_str().context("UTF-8")?;
-    let script = sample.script(SCRIPT)?;
+    let script = sample.write_script(SCRIPT)?;
     let script = script.to_str().context("UTF-8")?;
     let args = ["submit", "Do it", "--json", "--repo", repo, "--model", "scripted:api", "--script", script];
-    let row: Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    let row: Value = serde_json::from_str(&coordinator.run_docket(&args).await?.into_stdout()?)?;
     let task = row["id"].as_str().context("an id")?.to_owned();
-    let streams = coordinator.client().streams(None).await?.streams;
+    let streams = coordinator.client().list_streams(None).await?.streams;
     for text in HOSTILE {
-        let e = encoded(text);
+        let e = percent_encode_all(text);
         for path in [
             format!("/v1/tasks/{e}"),
             format!("/v1/runs/{e}"),
@@ -265,23 +265,23 @@ async fn hostile_names(place: Place) -> Result<()> {
                 "{path}: {body}"
             );
         }
-        hostile_bodies(&coordinator, &http, text, &task).await?;
+        check_hostile_bodies(&coordinator, &http, text, &task).await?;
     }
-    let after = coordinator.client().streams(None).await?.streams;
+    let after = coordinator.client().list_streams(None).await?.streams;
     // What was taken as a key or a name stands in tasks of its own, and nothing else has changed.
     ensure!(streams.iter().all(|stream| after.contains(stream)), "a stream has changed");
-    ensure!(!coordinator.tail().contains("panicked"), "{}", coordinator.tail());
+    ensure!(!coordinator.log_tail().contains("panicked"), "{}", coordinator.log_tail());
     coordinator.end_and_check().await
 }
 
 /// The same words in bodies: refused, or kept as the words they are.
-async fn hostile_bodies(
-    coordinator: &Coordinator,
+async fn check_hostile_bodies(
+    coordinator: &CoordinatorProcess,
     http: &reqwest::Client,
     text: &str,
     task: &str,
 ) -> Result<()> {
-    let mut spec = coordinator.client().task(task.parse()?).await?.task.spec;
+    let mut spec = coordinator.client().get_task(task.parse()?).await?.task.spec;
     let queue: QueueName = "hostile".parse()?;
     spec.queue = queue;
     spec.title = text.to_owned();
@@ -315,39 +315,39 @@ async fn hostile_bodies(
         let answer = http.post(url).bearer_auth(coordinator.token()).json(&body).send().await?;
         let status = answer.status().as_u16();
         let said = answer.text().await?;
-        ensure!(status < 500, "{path} {body}: {status} {said}\n{}", coordinator.tail());
+        ensure!(status < 500, "{path} {body}: {status} {said}\n{}", coordinator.log_tail());
         ensure!(!said.contains("sqlx") && !said.replace(text, "").contains("SELECT"), "{path}: {said}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_text_of_a_client_reaches_a_statement_or_a_file_on_sqlite() -> Result<()> {
-    let _room = room().await;
-    hostile_names(Place::Home).await
+async fn client_text_reaches_no_sql_or_file_path_on_sqlite() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    check_hostile_names(StoreLocation::HomeFolder).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_text_of_a_client_reaches_a_statement_or_a_file_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let _room = room().await;
-    hostile_names(fresh_database(&cluster).await?).await
+async fn client_text_reaches_no_sql_or_file_path_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    let _room = acquire_scenario_slot().await;
+    check_hostile_names(fresh_database(&cluster).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_person_does_names_their_token() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let request = CreateTokenRequest { name: "carol".parse()?, role: Role::Submit, expires_in_ms: None };
+async fn actions_are_recorded_under_the_token_name() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let request = CreateTokenRequest { name: "carol".parse()?, role: TokenRole::Submit, expires_in_ms: None };
     let made = coordinator.client().create_token(&request).await?;
-    let carol = Client::new(coordinator.address(), Secret::new(&made.secret).context("a secret")?)?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+    let carol = CoordinatorClient::new(coordinator.address(), Secret::new(&made.secret).context("a secret")?)?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     let args = ["submit", "Do it", "--json", "--repo", repo, "--model", "scripted:api", "--script", script];
-    let row: Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    let row: Value = serde_json::from_str(&coordinator.run_docket(&args).await?.into_stdout()?)?;
     let first = row["id"].as_str().context("an id")?;
-    let spec = coordinator.client().task(first.parse()?).await?.task.spec;
+    let spec = coordinator.client().get_task(first.parse()?).await?.task.spec;
     let model: ModelRef = spec.model.clone();
     let spec = docket_schema::task::TaskSpec { model, ..spec };
     let task = carol.submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?.tasks[0].id;
@@ -357,10 +357,10 @@ async fn what_a_person_does_names_their_token() -> Result<()> {
     carol
         .retry(
             task,
-            &docket_schema::wire::RetryRequest { reason: "again".to_owned(), without_dependencies: false },
+            &docket_schema::api::RetryRequest { reason: "again".to_owned(), without_dependencies: false },
         )
         .await?;
-    let log = coordinator.docket(&["logs", &task.to_string(), "--json"]).await?.ok()?;
+    let log = coordinator.run_docket(&["logs", &task.to_string(), "--json"]).await?.into_stdout()?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     for kind in ["TaskSubmitted", "TaskPaused", "TaskCancelled", "TaskRetried"] {
         let event =

@@ -11,14 +11,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_coordinator::store::{Store, sqlite, verify};
+use docket_coordinator::store::{Store, sqlite, verify_log};
 use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
     conformance::{
-        Database, Kind, World,
-        world::{blob, note, spec},
+        TestDatabase, DatabaseKind, StoreFixture,
+        fixture::{new_blob, note_event, task_spec},
     },
-    system::{Coordinator, Finished, LONG, LeaseTime, Place, Proc, Sample, Tool, room, run},
+    system::{CoordinatorProcess, FinishedProcess, WAIT_MAX, LeaseDuration, StoreLocation, RunningProcess, SampleRepository, TestProgram, acquire_scenario_slot, run_program},
 };
 use serde_json::Value;
 use sqlx::Connection as _;
@@ -27,7 +27,7 @@ use sqlx::Connection as _;
 const BLOBS: u64 = 12;
 
 /// Bytes that zstd makes nothing of.
-fn noise(seed: u64) -> Vec<u8> {
+fn random_bytes(seed: u64) -> Vec<u8> {
     let mut reader = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
     let mut bytes = vec![0; 512 * 1024];
     reader.fill(&mut bytes);
@@ -36,21 +36,21 @@ fn noise(seed: u64) -> Vec<u8> {
 
 /// Between any two steps of the copy another append is acknowledged: nobody waits for its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn appends_go_on_while_it_is_copied() -> Result<()> {
-    let world = World::open(Database::new(&Kind::Sqlite, "backup").await).await;
+async fn appends_continue_during_backup() -> Result<()> {
+    let world = StoreFixture::open(TestDatabase::new(&DatabaseKind::Sqlite, "backup").await).await;
     for n in 0..BLOBS {
-        world.store.put_blobs(vec![blob(&noise(n))], world.now()).await?;
+        world.store.put_blobs(vec![new_blob(&random_bytes(n))], world.now()).await?;
     }
-    world.submit(spec("a")).await;
-    let lease = world.worker().lease_one().await;
-    let first = world.append(lease.run, Seq(0), Epoch(1), vec![note(0)]).await?;
+    world.submit(task_spec("a")).await;
+    let lease = world.new_worker().lease_one().await;
+    let first = world.append(lease.run, Seq(0), Epoch(1), vec![note_event(0)]).await?;
     let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let writer = tokio::spawn({
         let (world, count, stop) = (world.clone(), Arc::clone(&count), Arc::clone(&stop));
         async move {
             let mut at = first.head.seq;
             while !stop.load(Ordering::Acquire) {
-                at = world.append(lease.run, at, Epoch(1), vec![note(at.0)]).await.expect("appends").head.seq;
+                at = world.append(lease.run, at, Epoch(1), vec![note_event(at.0)]).await.expect("appends").head.seq;
                 count.fetch_add(1, Ordering::AcqRel);
             }
             at
@@ -62,10 +62,10 @@ async fn appends_go_on_while_it_is_copied() -> Result<()> {
     let (to, appended) = (goal.clone(), Arc::clone(&count));
     let steps = tokio::task::spawn_blocking(move || {
         let mut steps = 0;
-        sqlite::backup(&from, &to, sqlite::Existing::Keep, |_| {
+        sqlite::back_up_database(&from, &to, sqlite::ExistingTarget::Keep, |_| {
             let (before, began) = (appended.load(Ordering::Acquire), Instant::now());
             while appended.load(Ordering::Acquire) == before {
-                assert!(began.elapsed() < LONG, "appends wait for the backup");
+                assert!(began.elapsed() < WAIT_MAX, "appends wait for the backup");
                 std::thread::sleep(Duration::from_millis(1));
             }
             steps += 1;
@@ -77,76 +77,76 @@ async fn appends_go_on_while_it_is_copied() -> Result<()> {
     let head = writer.await?;
     ensure!(steps > 3, "{steps} steps");
     let copy: Arc<dyn Store> = Arc::new(sqlite::open(&goal).await?);
-    let verified = verify(&*copy).await?;
+    let verified = verify_log(&*copy).await?;
     ensure!(verified.fault.is_none(), "{verified:?}");
-    ensure!(copy.rebuild(std::sync::Arc::default()).await?.is_empty(), "its tables are what its log says");
-    let copied = copy.head(StreamId::Run(lease.run)).await?.context("the run")?;
+    ensure!(copy.rebuild_projections(std::sync::Arc::default()).await?.is_empty(), "its tables are what its log says");
+    let copied = copy.stream_head(StreamId::Run(lease.run)).await?.context("the run")?;
     ensure!(copied.seq < head, "{copied:?}: the copy is of the instant at which it began, {head}");
     copy.close().await;
-    world.check().await;
+    world.check_consistency().await;
     let left: Vec<_> = std::fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
     ensure!(left == ["copy.db"], "{left:?}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_goes_on_and_no_file_is_lost() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+async fn coordinator_continues_during_backup_and_external_blobs_are_kept() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("copy.db");
     let path = file.to_str().context("UTF-8")?;
     let store = format!("sqlite:{path}");
-    coordinator.docket(&["db", "backup", path]).await?.ok()?;
-    coordinator.docket(&["verify", "--store", &store]).await?.ok()?;
+    coordinator.run_docket(&["db", "backup", path]).await?.into_stdout()?;
+    coordinator.run_docket(&["verify", "--store", &store]).await?.into_stdout()?;
     ensure!(file.metadata()?.permissions().mode() & 0o777 == 0o600, "its owner's alone");
     std::fs::write(&file, "mine")?;
-    let refused = coordinator.docket(&["db", "backup", path]).await?;
+    let refused = coordinator.run_docket(&["db", "backup", path]).await?;
     ensure!(refused.code() == Some(4) && refused.stderr.contains("--replace"), "{refused:?}");
     ensure!(std::fs::read(&file)? == b"mine", "left alone");
-    coordinator.docket(&["db", "backup", path, "--replace"]).await?.ok()?;
-    let said = coordinator.docket(&["verify", "--store", &store, "--json"]).await?.ok()?;
+    coordinator.run_docket(&["db", "backup", path, "--replace"]).await?.into_stdout()?;
+    let said = coordinator.run_docket(&["verify", "--store", &store, "--json"]).await?.into_stdout()?;
     ensure!(said.contains("\"ok\":true"), "{said}");
     // Another store than the one that is served is what is verified.
     std::fs::write(&file, [7; 30_000])?;
-    let noise = coordinator.docket(&["verify", "--store", &store]).await?;
+    let noise = coordinator.run_docket(&["verify", "--store", &store]).await?;
     ensure!(!noise.success(), "{noise:?}");
     let absent = folder.path().join("absent.db");
-    let none = coordinator.docket(&["verify", "--store", &format!("sqlite:{}", absent.display())]).await?;
+    let none = coordinator.run_docket(&["verify", "--store", &format!("sqlite:{}", absent.display())]).await?;
     ensure!(!none.success() && !absent.exists(), "{none:?}");
     // The database itself is no backup of it.
     let own = coordinator.home().join("docket.db");
     ensure!(own.is_file());
-    let itself = coordinator.docket(&["db", "backup", own.to_str().context("UTF-8")?, "--replace"]).await?;
+    let itself = coordinator.run_docket(&["db", "backup", own.to_str().context("UTF-8")?, "--replace"]).await?;
     ensure!(itself.code() == Some(4) && itself.stderr.contains("itself"), "{itself:?}");
-    let nowhere = coordinator.docket(&["db", "backup", "/proc/no/such.db"]).await?;
+    let nowhere = coordinator.run_docket(&["db", "backup", "/proc/no/such.db"]).await?;
     ensure!(nowhere.code() == Some(1), "{nowhere:?}");
     coordinator.end_and_check().await
 }
 
-fn json(said: &str) -> Result<Value> {
+fn parse_json(said: &str) -> Result<Value> {
     serde_json::from_str(said.lines().next().context("a line")?).with_context(|| said.to_owned())
 }
 
 /// What a coordinator that died left beside its database is not read into the backup; and nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_takes_the_place_of_a_database_that_crashed() -> Result<()> {
-    let _room = room().await;
+async fn backup_replaces_a_crashed_database() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let folder = tempfile::tempdir()?;
     let home = folder.path().join("home");
     std::fs::DirBuilder::new().mode(0o700).create(&home)?;
     let env = [("DOCKET_HOME", home.as_os_str())];
-    let docket = async |args: &[&str]| -> Result<Finished> { run(Tool::Docket, &home, &env, args).await };
-    let sample = Sample::new(&[("a.txt", "one\n")])?;
+    let docket = async |args: &[&str]| -> Result<FinishedProcess> { run_program(TestProgram::Docket, &home, &env, args).await };
+    let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
     let repo = sample.path().to_str().context("UTF-8")?;
     let serve = ["serve", "--json", "--listen", "127.0.0.1:0"];
-    let (mut coordinator, _) = Proc::start("serve", &home, &env, &serve).await?;
+    let (mut coordinator, _) = RunningProcess::start_docket("serve", &home, &env, &serve).await?;
     let submit =
-        async |title: &str| docket(&["submit", title, "--repo", repo, "--model", "openai:none"]).await?.ok();
+        async |title: &str| docket(&["submit", title, "--repo", repo, "--model", "openai:none"]).await?.into_stdout();
     submit("first").await?;
     let copy = folder.path().join("copy.db");
     let path = copy.to_str().context("UTF-8")?;
-    docket(&["db", "backup", path]).await?.ok()?;
+    docket(&["db", "backup", path]).await?.into_stdout()?;
     submit("second").await?;
     submit("third").await?;
     let refused = docket(&["db", "restore", path]).await?;
@@ -155,9 +155,9 @@ async fn a_backup_takes_the_place_of_a_database_that_crashed() -> Result<()> {
     let elsewhere = folder.path().join("elsewhere");
     let store = format!("sqlite:{}", home.join("docket.db").display());
     let from = [("DOCKET_HOME", elsewhere.as_os_str()), ("DATABASE_URL", OsStr::new(&store))];
-    let refused = run(Tool::Docket, folder.path(), &from, &["db", "restore", path]).await?;
+    let refused = run_program(TestProgram::Docket, folder.path(), &from, &["db", "restore", path]).await?;
     ensure!(refused.code() == Some(4) && refused.stderr.contains("has"), "{refused:?}");
-    ensure!(docket(&["ps", "--json"]).await?.ok()?.lines().count() == 3, "nothing was changed");
+    ensure!(docket(&["ps", "--json"]).await?.into_stdout()?.lines().count() == 3, "nothing was changed");
     // Last of all, so that no checkpoint has brought it out of the log when the end comes.
     submit("at the end").await?;
     coordinator.kill().await?;
@@ -176,26 +176,26 @@ async fn a_backup_takes_the_place_of_a_database_that_crashed() -> Result<()> {
         ensure!(refused.code() == Some(6), "{refused:?}");
     }
     ensure!(docket(&["db", "restore", "/none.db"]).await?.code() == Some(3));
-    ensure!(docket(&["ps", "--json"]).await?.ok()?.lines().count() == 4, "nothing was changed");
+    ensure!(docket(&["ps", "--json"]).await?.into_stdout()?.lines().count() == 4, "nothing was changed");
 
-    let said = json(&docket(&["db", "restore", path, "--json"]).await?.ok()?)?;
-    let tasks = docket(&["ps", "--json"]).await?.ok()?;
+    let said = parse_json(&docket(&["db", "restore", path, "--json"]).await?.into_stdout()?)?;
+    let tasks = docket(&["ps", "--json"]).await?.into_stdout()?;
     ensure!(tasks.lines().count() == 1 && tasks.contains("first"), "{tasks}");
-    docket(&["verify"]).await?.ok()?;
+    docket(&["verify"]).await?.into_stdout()?;
     let kept = said["kept"].as_str().context("where it is kept")?;
-    let whole = json(&docket(&["verify", "--store", &format!("sqlite:{kept}"), "--json"]).await?.ok()?)?;
+    let whole = parse_json(&docket(&["verify", "--store", &format!("sqlite:{kept}"), "--json"]).await?.into_stdout()?)?;
     ensure!(whole["tasks"] == 4, "what stood there is whole: {whole}");
 
     // Where the database is damaged, its error says what to do.
-    let (mut coordinator, _) = Proc::start("serve", &home, &env, &serve).await?;
+    let (mut coordinator, _) = RunningProcess::start_docket("serve", &home, &env, &serve).await?;
     submit("fourth").await?;
     coordinator.kill().await?;
     std::fs::write(home.join("docket.db"), [7; 30_000])?;
     let damaged = docket(&["ps"]).await?;
     ensure!(damaged.stderr.contains("docket db restore"), "{damaged:?}");
-    docket(&["db", "restore", path]).await?.ok()?;
-    ensure!(docket(&["ps", "--json"]).await?.ok()? == tasks, "as it was backed up");
-    docket(&["verify"]).await?.ok()?;
+    docket(&["db", "restore", path]).await?.into_stdout()?;
+    ensure!(docket(&["ps", "--json"]).await?.into_stdout()? == tasks, "as it was backed up");
+    docket(&["verify"]).await?.into_stdout()?;
     ensure!(!std::fs::read_dir(&home)?.any(|entry| {
         entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(".docket-restore"))
     }));
@@ -203,17 +203,17 @@ async fn a_backup_takes_the_place_of_a_database_that_crashed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_postgres_its_own_tools_are_named() -> Result<()> {
+async fn postgres_backup_names_the_native_tools() -> Result<()> {
     let home = tempfile::tempdir()?;
     let env = [
         ("DOCKET_HOME", home.path().as_os_str()),
         ("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none".as_ref()),
     ];
     let args = ["db", "restore", "copy.db"];
-    let said = run(Tool::Docket, home.path(), &env, &args).await?;
+    let said = run_program(TestProgram::Docket, home.path(), &env, &args).await?;
     ensure!(said.code() == Some(4) && said.stderr.contains("pg_restore"), "{said:?}");
     let args = ["db", "backup", "copy.db"];
-    let said = run(Tool::Docket, home.path(), &env, &args).await?;
+    let said = run_program(TestProgram::Docket, home.path(), &env, &args).await?;
     ensure!(said.code() == Some(4), "{said:?}");
     for word in ["pg_dump", "pgBackRest", "one snapshot"] {
         ensure!(said.stderr.contains(word), "{said:?}");

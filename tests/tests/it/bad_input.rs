@@ -4,15 +4,15 @@
 use std::{ffi::OsStr, net::TcpListener, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{run::EngineRef, wire::LeaseRequest};
-use docket_tests::system::{Coordinator, Finished, LeaseTime, Place, Sample, Tool, room, run};
+use docket_schema::{run::EngineRef, api::LeaseRequest};
+use docket_tests::system::{CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, acquire_scenario_slot, run_program};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
 /// A command that must fail.
-struct Case<'a> {
+struct FailingCommand<'a> {
     what: &'a str,
     args: &'a [&'a str],
     env: &'a [(&'a str, &'a str)],
@@ -22,14 +22,14 @@ struct Case<'a> {
     says: &'a [&'a str],
 }
 
-async fn docket(home: &Path, case: &Case<'_>) -> Result<Finished> {
+async fn run_docket(home: &Path, case: &FailingCommand<'_>) -> Result<FinishedProcess> {
     let env = case.env.iter().map(|(name, value)| (*name, OsStr::new(value)));
     let env: Vec<_> = std::iter::once(("DOCKET_HOME", home.as_os_str())).chain(env).collect();
-    run(Tool::Docket, home, &env, case.args).await
+    run_program(TestProgram::Docket, home, &env, case.args).await
 }
 
 /// Everything that is wrong with how a command failed.
-fn faults(case: &Case<'_>, done: &Finished) -> Vec<String> {
+fn list_faults(case: &FailingCommand<'_>, done: &FinishedProcess) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fault =
         |text: String| faults.push(format!("{}: {text}\n  {}", case.what, done.stderr.trim_end()));
@@ -55,30 +55,30 @@ fn faults(case: &Case<'_>, done: &Finished) -> Vec<String> {
 
 /// For programs, the same failure is one JSON object with the exit code in it.
 #[tokio::test]
-async fn a_failure_is_json_where_json_was_asked_for() -> Result<()> {
+async fn failures_are_json_with_the_json_flag() -> Result<()> {
     let home = tempfile::tempdir()?;
     let args = ["--json", "show", "00000000-0000-7000-8000-000000000000"];
-    let case = Case { what: "an unknown id", args: &args, env: &[], code: 3, says: &["error"] };
-    let done = docket(home.path(), &case).await?;
+    let case = FailingCommand { what: "an unknown id", args: &args, env: &[], code: 3, says: &["error"] };
+    let done = run_docket(home.path(), &case).await?;
     let said: serde_json::Value = serde_json::from_str(done.stderr.trim())?;
     ensure!(said["exit"] == 3 && said["error"].is_string() && done.code() == Some(3), "{said}");
     Ok(())
 }
 
-async fn all_fail_well(home: &Path, cases: &[Case<'_>]) -> Result<()> {
+async fn check_all_fail_cleanly(home: &Path, cases: &[FailingCommand<'_>]) -> Result<()> {
     let mut found = Vec::new();
     for case in cases {
-        found.extend(faults(case, &docket(home, case).await?));
+        found.extend(list_faults(case, &run_docket(home, case).await?));
     }
     ensure!(found.is_empty(), "{} faults:\n{}", found.len(), found.join("\n"));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("a.txt", "a\n")])?;
+async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("a.txt", "a\n")])?;
     let mut ids = Vec::new();
     for _ in 0..17 {
         // With seventeen ids, two end in the same digit.
@@ -95,168 +95,168 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
     let port = address.rsplit(':').next().context("a port")?;
     let listen = format!("127.0.0.1:{port}");
     let cases = [
-        Case {
+        FailingCommand {
             what: "an unknown id",
             args: &["show", "ffffffffff"],
             env: &[],
             code: 3,
             says: &["ffffffffff", "docket ps"],
         },
-        Case {
+        FailingCommand {
             what: "no id at all",
             args: &["show", "what?"],
             env: &[],
             code: 3,
             says: &["no id", "docket ps"],
         },
-        Case {
+        FailingCommand {
             what: "an ambiguous id",
             args: &["cancel", &shared],
             env: &[],
             code: 3,
             says: &["more digits"],
         },
-        Case {
+        FailingCommand {
             what: "a run not begun",
             args: &["replay", &ids[0]],
             env: &[],
             code: 3,
             says: &["docket why"],
         },
-        Case {
+        FailingCommand {
             what: "a missing repository",
             args: &["submit", "x", "--model", "openai:x", "--repo", "/does/not/exist"],
             env: &[],
             code: 2,
             says: &["/does/not/exist", "--repo"],
         },
-        Case {
+        FailingCommand {
             what: "a folder without git",
             args: &["submit", "x", "--model", "openai:x", "--repo", plain],
             env: &[],
             code: 2,
             says: &["git"],
         },
-        Case {
+        FailingCommand {
             what: "an unknown provider",
             args: &["submit", "x", "--model", "clever:x", "--repo", repo],
             env: &[],
             code: 2,
             says: &["clever", "anthropic"],
         },
-        Case {
+        FailingCommand {
             what: "an unknown engine",
             args: &["submit", "x", "--model", "openai:x", "--engine", "warp", "--repo", repo],
             env: &[],
             code: 2,
             says: &["warp", "react"],
         },
-        Case {
+        FailingCommand {
             what: "no model",
             args: &["submit", "x", "--repo", repo],
             env: &[],
             code: 2,
             says: &["--model"],
         },
-        Case {
+        FailingCommand {
             what: "a wrong token",
             args: &["ps"],
             env: &[("DOCKET_URL", &address), ("DOCKET_TOKEN", "wrong")],
             code: 4,
             says: &["token", "DOCKET_TOKEN"],
         },
-        Case {
+        FailingCommand {
             what: "a home that is served already",
             args: &["serve", "--listen", "127.0.0.1:0"],
             env: &[],
             code: 4,
             says: &["already", "--home"],
         },
-        Case {
+        FailingCommand {
             what: "no token for another's coordinator",
             args: &["ps"],
             env: &[("DOCKET_URL", "http://127.0.0.1:9")],
             code: 4,
             says: &["DOCKET_TOKEN", "`token`"],
         },
-        Case {
+        FailingCommand {
             what: "no such token",
             args: &["token", "revoke", "x"],
             env: &[],
             code: 3,
             says: &["`x`", "token list"],
         },
-        Case {
+        FailingCommand {
             what: "no such schedule",
             args: &["schedule", "show", "x"],
             env: &[],
             code: 3,
             says: &["`x`", "schedule list"],
         },
-        Case {
+        FailingCommand {
             what: "no such batch",
             args: &["batch", "nix"],
             env: &[],
             code: 3,
             says: &["`nix`", "docket batch"],
         },
-        Case {
+        FailingCommand {
             what: "no such worker",
             args: &["workers", "drain", "x"],
             env: &[],
             code: 3,
             says: &["`x`", "docket workers"],
         },
-        Case {
+        FailingCommand {
             what: "a stream that is none",
             args: &["logs", "system/nothing"],
             env: &[],
             code: 2,
             says: &["system/nothing", "run/ID"],
         },
-        Case {
+        FailingCommand {
             what: "a backlog that is not there",
             args: &["import", "/nowhere/b.jsonl"],
             env: &[],
             code: 2,
             says: &["/nowhere/b.jsonl", "is it there"],
         },
-        Case {
+        FailingCommand {
             what: "a suite that is none",
             args: &["eval", "/nowhere"],
             env: &[],
             code: 2,
             says: &["/nowhere/suite.toml", "a suite is a folder"],
         },
-        Case {
+        FailingCommand {
             what: "a policy that is not there",
             args: &["policy", "check", "/nowhere/p.toml"],
             env: &[],
             code: 2,
             says: &["/nowhere/p.toml", "TOML"],
         },
-        Case {
+        FailingCommand {
             what: "another store that is not there",
             args: &["verify", "--store", "sqlite:/nowhere/x.db"],
             env: &[],
             code: 2,
             says: &["/nowhere/x.db", "--store"],
         },
-        Case {
+        FailingCommand {
             what: "pages where nobody may write",
             args: &["man", "/proc/nowhere"],
             env: &[],
             code: 1,
             says: &["/proc/nowhere", "may write"],
         },
-        Case {
+        FailingCommand {
             what: "a screen for a program",
             args: &["step", &ids[0]],
             env: &[],
             code: 2,
             says: &["terminal", "docket replay"],
         },
-        Case {
+        FailingCommand {
             what: "nobody at the address",
             args: &["ps"],
             env: &[("DOCKET_URL", "http://127.0.0.1:9"), ("DOCKET_TOKEN", "x")],
@@ -264,29 +264,29 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             says: &["127.0.0.1:9", "docket up"],
         },
     ];
-    all_fail_well(coordinator.home(), &cases).await?;
+    check_all_fail_cleanly(coordinator.home(), &cases).await?;
     let elsewhere = tempfile::tempdir()?;
     let cases = [
-        Case {
+        FailingCommand {
             what: "a port in use",
             args: &["serve", "--listen", &listen],
             env: &[],
             code: 1,
             says: &[port, "another port"],
         },
-        Case { what: "a dashboard of nobody", args: &["dashboard"], env: &[], code: 5, says: &["docket up"] },
+        FailingCommand { what: "a dashboard of nobody", args: &["dashboard"], env: &[], code: 5, says: &["docket up"] },
     ];
-    all_fail_well(elsewhere.path(), &cases).await?;
+    check_all_fail_cleanly(elsewhere.path(), &cases).await?;
     let untouched = tempfile::tempdir()?;
     let cases = [
-        Case {
+        FailingCommand {
             what: "a database that was never made",
             args: &["db", "backup", "copy.db"],
             env: &[],
             code: 3,
             says: &["docket.db", "--home"],
         },
-        Case {
+        FailingCommand {
             what: "a backup that was never made",
             args: &["db", "restore", "copy.db"],
             env: &[],
@@ -294,100 +294,100 @@ async fn commands_that_ask_for_what_is_not_there() -> Result<()> {
             says: &["copy.db", "docket db backup"],
         },
     ];
-    all_fail_well(untouched.path(), &cases).await?;
+    check_all_fail_cleanly(untouched.path(), &cases).await?;
     let args = ["run", "hi", "--empty", "--model", "anthropic:x"];
     let says = ["ANTHROPIC_API_KEY is not set", "--base-url"];
-    let keyless = Case { what: "a key that is not set", args: &args, env: &[], code: 2, says: &says };
-    all_fail_well(elsewhere.path(), &[keyless]).await?;
+    let keyless = FailingCommand { what: "a key that is not set", args: &args, env: &[], code: 2, says: &says };
+    check_all_fail_cleanly(elsewhere.path(), &[keyless]).await?;
     // Nothing was lost, and nothing came that was refused.
-    let status = coordinator.client().status().await?;
+    let status = coordinator.client().get_status().await?;
     let count: u64 = status.tasks.iter().map(|row| row.count).sum();
     ensure!(count == 17, "{count} tasks");
     coordinator.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_and_stores_that_cannot_be() -> Result<()> {
+async fn invalid_settings_and_stores_fail_cleanly() -> Result<()> {
     let home = tempfile::tempdir()?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     // A port that nobody answers at: it was free a moment ago, and is below those given out.
     let nobody = "postgres://docket:secret@127.0.0.1:9/docket";
     let silent = format!("127.0.0.1:{}", taken.local_addr()?.port());
     let cases = [
-        Case {
+        FailingCommand {
             what: "a database that is away",
             args: &["ps", "--json"],
             env: &[("DATABASE_URL", nobody)],
             code: 5,
             says: &["127.0.0.1"],
         },
-        Case {
+        FailingCommand {
             what: "a coordinator without its database",
             args: &["serve", "--listen", "127.0.0.1:0"],
             env: &[("DATABASE_URL", nobody)],
             code: 5,
             says: &["127.0.0.1"],
         },
-        Case {
+        FailingCommand {
             what: "a database file whose folder is not there",
             args: &["ps"],
             env: &[("DATABASE_URL", "sqlite:/nonexistent/x.db")],
             code: 5,
             says: &["/nonexistent/x.db", "is its folder there"],
         },
-        Case {
+        FailingCommand {
             what: "a store that is none",
             args: &["ps"],
             env: &[("DATABASE_URL", "mysql://u:secret@h/d")],
             code: 2,
             says: &["postgres://"],
         },
-        Case {
+        FailingCommand {
             what: "a port in use",
             args: &["serve", "--listen", &silent],
             env: &[],
             code: 1,
             says: &["in use", "another port"],
         },
-        Case {
+        FailingCommand {
             what: "open to all",
             args: &["serve", "--listen", "0.0.0.0:0"],
             env: &[],
             code: 2,
             says: &["--insecure"],
         },
-        Case {
+        FailingCommand {
             what: "a model's address that is none",
             args: &["submit", "x", "--empty", "-m", "openai:x", "--base-url", "not a url"],
             env: &[],
             code: 2,
             says: &["--base-url", "http://localhost"],
         },
-        Case {
+        FailingCommand {
             what: "a model's address with a password",
             args: &["run", "x", "--empty", "-m", "openai:x", "--base-url", "http://user:pw@h/v1"],
             env: &[],
             code: 2,
             says: &["without user, password"],
         },
-        Case {
+        FailingCommand {
             what: "a setting that is none",
             args: &["ps"],
             env: &[("DOCKET_SLOTS", "many")],
             code: 2,
             says: &["DOCKET_SLOTS", "1 to 1000"],
         },
-        Case { what: "a worker for nobody", args: &["worker"], env: &[], code: 5, says: &["docket serve"] },
+        FailingCommand { what: "a worker for nobody", args: &["worker"], env: &[], code: 5, says: &["docket serve"] },
     ];
-    all_fail_well(home.path(), &cases).await?;
+    check_all_fail_cleanly(home.path(), &cases).await?;
     for (toml, says) in [
         ("[run\n", ["docket.toml", "TOML"]),
         ("[run]\nturns_max = 0\n", ["run.turns_max", "1 to 1000"]),
         ("[wroker]\nslots = 1\n", ["wroker", "[worker]"]),
     ] {
         std::fs::write(home.path().join("docket.toml"), toml)?;
-        let case = Case { what: toml, args: &["ps"], env: &[], code: 2, says: &says };
-        all_fail_well(home.path(), &[case]).await?;
+        let case = FailingCommand { what: toml, args: &["ps"], env: &[], code: 2, says: &says };
+        check_all_fail_cleanly(home.path(), &[case]).await?;
     }
     std::fs::write(home.path().join("docket.toml"), "[worker]\nslots = 1\n")?;
     let broken = tempfile::tempdir()?;
@@ -396,16 +396,16 @@ async fn settings_and_stores_that_cannot_be() -> Result<()> {
         "this was never a database, whatever its name says\n".repeat(99),
     )?;
     let says = ["damaged", "backup"];
-    let case = Case { what: "a damaged database", args: &["ps"], env: &[], code: 5, says: &says };
-    all_fail_well(broken.path(), &[case]).await?;
-    let case = Case { what: "all well", args: &["ps", "--json"], env: &[], code: 0, says: &[] };
-    let done = docket(home.path(), &case).await?;
+    let case = FailingCommand { what: "a damaged database", args: &["ps"], env: &[], code: 5, says: &says };
+    check_all_fail_cleanly(broken.path(), &[case]).await?;
+    let case = FailingCommand { what: "all well", args: &["ps", "--json"], env: &[], code: 0, says: &[] };
+    let done = run_docket(home.path(), &case).await?;
     ensure!(done.success() && !done.stderr.contains("secret"), "{done:?}");
     Ok(())
 }
 
 /// Sends a body as it is, and gives the whole answer.
-async fn post(coordinator: &Coordinator, token: &str, path: &str, body: &str) -> Result<String> {
+async fn post_raw_body(coordinator: &CoordinatorProcess, token: &str, path: &str, body: &str) -> Result<String> {
     let host = coordinator.address().strip_prefix("http://").context("an address")?;
     let mut stream = TcpStream::connect(host).await?;
     let head = format!(
@@ -422,9 +422,9 @@ async fn post(coordinator: &Coordinator, token: &str, path: &str, body: &str) ->
 
 /// What the API makes of bodies and queries that are none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+async fn invalid_bodies_are_answered_with_problem_details() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let bodies: [(&str, &str, u16, &str); 7] = [
         ("/v1/tasks", "{", 400, "invalid_request"),
         ("/v1/tasks", "[]", 400, "invalid_request"),
@@ -435,7 +435,7 @@ async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
         ("/v1/nowhere", "{}", 404, "not_found"),
     ];
     for (path, body, status, code) in bodies {
-        let answer = post(&coordinator, coordinator.token(), path, body).await?;
+        let answer = post_raw_body(&coordinator, coordinator.token(), path, body).await?;
         let (head, text) = answer.split_once("\r\n\r\n").context("a head and a body")?;
         ensure!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {body}: {head}");
         ensure!(head.to_lowercase().contains("content-type: application/problem+json"), "{path}: {head}");
@@ -444,9 +444,9 @@ async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
         let detail = problem["detail"].as_str().context("a detail")?;
         ensure!(!detail.is_empty() && !detail.contains('\n'), "{path}: one line: {detail}");
     }
-    let refused = post(&coordinator, "wrong", "/v1/tasks", "{}").await?;
+    let refused = post_raw_body(&coordinator, "wrong", "/v1/tasks", "{}").await?;
     ensure!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("unauthorized"), "{refused}");
-    let status = coordinator.client().status().await?;
+    let status = coordinator.client().get_status().await?;
     ensure!(status.tasks.iter().all(|row| row.count == 0), "something was accepted: {:?}", status.tasks);
     coordinator.end_and_check().await
 }
@@ -454,9 +454,9 @@ async fn bodies_that_are_none_are_answered_as_problems() -> Result<()> {
 /// The database holds what makes the tokens of runs: its files are closed to others, whoever made the folder,
 /// whatever the umask; those of an earlier docket are closed at the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_else_can_read_the_database() -> Result<()> {
+async fn database_files_are_private_to_the_owner() -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let folder = tempfile::tempdir()?;
     let set = |name: &str, mode| {
         std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(mode))
@@ -478,37 +478,37 @@ async fn nobody_else_can_read_the_database() -> Result<()> {
         ensure!(modes.len() == 4 && modes.iter().all(|(_, mode)| *mode == 0o600), "{when}: {modes:?}");
         Ok(())
     };
-    let mut coordinator = Coordinator::start_in(folder.path(), Place::Home, LeaseTime::Usual).await?;
+    let mut coordinator = CoordinatorProcess::start_in(folder.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     closed("a new one")?;
-    ensure!(coordinator.tail().contains("chmod 700"), "the open folder is not told: {}", coordinator.tail());
+    ensure!(coordinator.log_tail().contains("chmod 700"), "the open folder is not told: {}", coordinator.log_tail());
     for name in ["docket.db", "docket.db-wal", "docket.db-shm"] {
         set(name, 0o644)?;
     }
     coordinator.restart().await?;
     closed("one of an earlier docket")?;
     set("", 0o777)?;
-    let case = Case {
+    let case = FailingCommand {
         what: "a home that others may write to",
         args: &["ps"],
         env: &[],
         code: 4,
         says: &["chmod go-w", "0777"],
     };
-    all_fail_well(folder.path(), &[case]).await?;
+    check_all_fail_cleanly(folder.path(), &[case]).await?;
     set("", 0o700)?;
     coordinator.end_and_check().await
 }
 
 /// Nothing is waited for that never comes: a task cancelled before its run began, and one that never had a run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("a.txt", "a\n")])?;
+async fn tasks_cancelled_before_they_began_are_not_waited_for() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("a.txt", "a\n")])?;
     let (begun, _) = sample.submit(&coordinator, &["--model", "openai:x"]).await?;
     // A worker that has it and does not come to begin.
     let request = LeaseRequest {
-        labels: docket_schema::task::Labels::default(),
+        labels: docket_schema::task::LabelSet::default(),
         layers: Vec::new(),
         faults: Vec::new(),
         room: None,
@@ -528,14 +528,14 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
     }
     let (begun, never) = (begun.to_string(), never.to_string());
     let cases = [
-        Case {
+        FailingCommand {
             what: "a run that ended before it began",
             args: &["apply", &begun],
             env: &[],
             code: 4,
             says: &["ended before it had begun", "docket why"],
         },
-        Case {
+        FailingCommand {
             what: "a task that was never run",
             args: &["apply", &never],
             env: &[],
@@ -543,6 +543,6 @@ async fn what_was_cancelled_before_it_began_is_not_waited_for() -> Result<()> {
             says: &["cancelled", "never run", "docket retry"],
         },
     ];
-    all_fail_well(coordinator.home(), &cases).await?;
+    check_all_fail_cleanly(coordinator.home(), &cases).await?;
     coordinator.end_and_check().await
 }

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, ffi::OsStr, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
-    pg_cluster::Cluster,
-    system::{Finished, Tool, docket, is_installed, room, run, run_fed_within},
+    pg_cluster::PostgresCluster,
+    system::{FinishedProcess, TestProgram, docket_binary, is_installed, acquire_scenario_slot, run_program, run_with_input_within},
 };
 use serde_json::{Value, json};
 
@@ -45,45 +45,45 @@ const OF_USERS: [&str; 15] = [
 const TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A figure as `docket-bench --list` declares it.
-struct Declared {
+struct DeclaredFigure {
     group: String,
     figure: String,
     may_be_zero: bool,
 }
 
-async fn declared(home: &Path) -> Result<Vec<Declared>> {
-    let listed = run(Tool::DocketBench, home, &[], &["--list", "--json"]).await?.ok()?;
+async fn list_declared_figures(home: &Path) -> Result<Vec<DeclaredFigure>> {
+    let listed = run_program(TestProgram::DocketBench, home, &[], &["--list", "--json"]).await?.into_stdout()?;
     let rows = listed.lines().map(|line| {
         let row: Value = serde_json::from_str(line)?;
         let text = |key: &str| row[key].as_str().map(str::to_owned).with_context(|| line.to_owned());
         let may_be_zero = row["may_be_zero"].as_bool().with_context(|| line.to_owned())?;
-        Ok(Declared { group: text("group")?, figure: text("figure")?, may_be_zero })
+        Ok(DeclaredFigure { group: text("group")?, figure: text("figure")?, may_be_zero })
     });
     rows.collect()
 }
 
 /// Runs one of the two in a folder of its own, which it must leave empty.
-async fn measured(tool: Tool, home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
+async fn run_bench_tool(tool: TestProgram, home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<FinishedProcess> {
     let stores = tempfile::tempdir()?;
     let folder = stores.path().to_string_lossy().into_owned();
     let args = [args, &["--store-dir", &folder]].concat();
     let env = [&[("DOCKET_HOME", OsStr::new(home))], env].concat();
-    let done = run_fed_within(TIME_MAX, tool, home, (&env, &args), b"").await?;
+    let done = run_with_input_within(TIME_MAX, tool, home, (&env, &args), b"").await?;
     ensure!(std::fs::read_dir(stores.path())?.next().is_none(), "something is left: {}", done.stderr);
     Ok(done)
 }
 
-async fn bench(home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
-    let docket = docket().to_string_lossy();
+async fn run_docket_bench(home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<FinishedProcess> {
+    let docket = docket_binary().to_string_lossy();
     let args = [&["--json", "--docket", &docket], args].concat();
-    measured(Tool::DocketBench, home, env, &args).await
+    run_bench_tool(TestProgram::DocketBench, home, env, &args).await
 }
 
 /// Runs the command that users have. It must end with `code`, and have measured the figures of `sizes` and no other.
-async fn sizes_are_measured(args: &[&str], code: i32, sizes: &[&str]) -> Result<(Value, String)> {
+async fn check_sizes_are_measured(args: &[&str], code: i32, sizes: &[&str]) -> Result<(Value, String)> {
     let home = tempfile::tempdir()?;
     let args = [&["bench", "--json", "--quick"], args].concat();
-    let done = measured(Tool::Docket, home.path(), &[], &args).await?;
+    let done = run_bench_tool(TestProgram::Docket, home.path(), &[], &args).await?;
     ensure!(done.code() == Some(code), "{:?}: {}", done.code(), done.stderr);
     let said: Value = serde_json::from_str(&done.stdout)?;
     for figure in OF_USERS {
@@ -100,18 +100,18 @@ async fn sizes_are_measured(args: &[&str], code: i32, sizes: &[&str]) -> Result<
 }
 
 /// Measures each group with the least effort, and checks each figure that it owns.
-async fn each_measures_what_it_owns(groups: &[&str], server: Option<&str>) -> Result<()> {
+async fn check_groups_measure_their_figures(groups: &[&str], server: Option<&str>) -> Result<()> {
     let home = tempfile::tempdir()?;
-    let declared = declared(home.path()).await?;
+    let declared = list_declared_figures(home.path()).await?;
     for group in groups {
         let mut args = vec!["--smoke", "--only", *group];
         args.extend(server.iter().flat_map(|url| ["--postgres", *url]));
-        let done = bench(home.path(), &[], &args).await?;
+        let done = run_docket_bench(home.path(), &[], &args).await?;
         ensure!(done.code() == Some(0), "{group}: {:?}: {}", done.code(), done.stderr);
         let said: Value = serde_json::from_str(&done.stdout)?;
         let owned: Vec<_> = declared.iter().filter(|one| one.group == *group).collect();
         ensure!(!owned.is_empty(), "{group} owns no figure");
-        for Declared { figure, may_be_zero, .. } in owned {
+        for DeclaredFigure { figure, may_be_zero, .. } in owned {
             let value = said[figure.as_str()].as_f64();
             let possible = value.is_some_and(|value| if *may_be_zero { value >= 0.0 } else { value > 0.0 });
             ensure!(possible, "{group}: {figure} is {value:?}: {said}");
@@ -124,36 +124,36 @@ async fn each_measures_what_it_owns(groups: &[&str], server: Option<&str>) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_get_every_figure_to_size_a_machine_with() -> Result<()> {
-    let _room = room().await;
-    let (said, _) = sizes_are_measured(&[], 0, &OF_USERS[..OF_USERS.len() - 1]).await?;
+async fn docket_bench_measures_every_sizing_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (said, _) = check_sizes_are_measured(&[], 0, &OF_USERS[..OF_USERS.len() - 1]).await?;
     ensure!(said["figures_missing"] == json!([]), "without a server nothing is missing: {said}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_get_every_figure_of_a_postgres_server() -> Result<()> {
-    let _room = room().await;
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    sizes_are_measured(&["--postgres", cluster.url()], 0, &OF_USERS).await.map(drop)
+async fn docket_bench_measures_every_postgres_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    check_sizes_are_measured(&["--postgres", cluster.url()], 0, &OF_USERS).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_figure_that_is_missing_fails_the_command_by_its_name() -> Result<()> {
-    let _room = room().await;
+async fn missing_figure_fails_docket_bench_by_name() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     // Nobody listens there.
     let server = ["--postgres", "postgres://docket@127.0.0.1:1/docket"];
-    let (said, stderr) = sizes_are_measured(&server, 1, &OF_USERS[..OF_USERS.len() - 1]).await?;
+    let (said, stderr) = check_sizes_are_measured(&server, 1, &OF_USERS[..OF_USERS.len() - 1]).await?;
     ensure!(said["figures_missing"] == json!(["appends_per_s_postgres"]), "{said}");
     ensure!(stderr.contains("figure appends_per_s_postgres was not measured"), "{stderr}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_group_is_measured_by_a_test_here() -> Result<()> {
-    let _room = room().await;
+async fn every_bench_group_has_a_test() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
-    let declared: BTreeSet<String> = declared(home.path()).await?.into_iter().map(|one| one.group).collect();
+    let declared: BTreeSet<String> = list_declared_figures(home.path()).await?.into_iter().map(|one| one.group).collect();
     let all = [&OF_STORES[..], &OF_RUNS, &OF_PARTS, &OF_POSTGRES].concat();
     let tested: BTreeSet<String> = all.into_iter().map(str::to_owned).collect();
     ensure!(declared == tested, "{declared:?}");
@@ -161,43 +161,43 @@ async fn every_group_is_measured_by_a_test_here() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_of_stores_measure_every_figure_they_own() -> Result<()> {
-    let _room = room().await;
-    each_measures_what_it_owns(&OF_STORES, None).await
+async fn store_groups_measure_every_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    check_groups_measure_their_figures(&OF_STORES, None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_with_runs_measure_every_figure_they_own() -> Result<()> {
-    let _room = room().await;
-    each_measures_what_it_owns(&OF_RUNS, None).await
+async fn run_groups_measure_every_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    check_groups_measure_their_figures(&OF_RUNS, None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_of_one_part_measure_every_figure_they_own() -> Result<()> {
-    let _room = room().await;
+async fn part_groups_measure_every_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let has_ripgrep = is_installed("rg");
     // Without ripgrep that group owes its figures, which the test below is about.
     let groups: Vec<&str> = OF_PARTS.into_iter().filter(|group| has_ripgrep || *group != "search").collect();
-    each_measures_what_it_owns(&groups, None).await
+    check_groups_measure_their_figures(&groups, None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_of_postgres_measure_every_figure_they_own() -> Result<()> {
-    let _room = room().await;
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    each_measures_what_it_owns(&OF_POSTGRES, Some(cluster.url())).await
+async fn postgres_groups_measure_every_figure() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    check_groups_measure_their_figures(&OF_POSTGRES, Some(cluster.url())).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_figure_that_is_missing_fails_the_bench_by_its_name() -> Result<()> {
-    let _room = room().await;
+async fn missing_figure_fails_the_bench_by_name() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let (home, nothing) = (tempfile::tempdir()?, tempfile::tempdir()?);
     // Nothing to compare with is found here.
     let path = [("PATH", nothing.path().as_os_str())];
-    let done = bench(home.path(), &path, &["--smoke", "--only", "search"]).await?;
+    let done = run_docket_bench(home.path(), &path, &["--smoke", "--only", "search"]).await?;
     ensure!(done.code() == Some(1), "{:?}: {}", done.code(), done.stderr);
     let said: Value = serde_json::from_str(&done.stdout)?;
-    for one in declared(home.path()).await?.iter().filter(|one| one.group == "search") {
+    for one in list_declared_figures(home.path()).await?.iter().filter(|one| one.group == "search") {
         let figure = one.figure.as_str();
         ensure!(
             done.stderr.contains(&format!("figure {figure} was not measured")),
@@ -208,19 +208,19 @@ async fn a_figure_that_is_missing_fails_the_bench_by_its_name() -> Result<()> {
         let owed = said["figures_owed"].as_array().context("a list")?;
         ensure!(owed.iter().any(|owed| owed == figure), "{figure}: {said}");
     }
-    let refused = bench(home.path(), &[("DATABASE_URL", OsStr::new(""))], &["--only", "postgres"]).await?;
+    let refused = run_docket_bench(home.path(), &[("DATABASE_URL", OsStr::new(""))], &["--only", "postgres"]).await?;
     ensure!(refused.code() == Some(2) && refused.stderr.contains("--postgres"), "{refused:?}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bench_removes_all_it_made_counts_that_and_is_strict_when_asked() -> Result<()> {
-    let _room = room().await;
+async fn bench_cleans_up_and_has_a_strict_mode() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
     let groups = ["snapshots", "edit"];
     let mut args = vec!["--smoke", "--strict"];
     groups.iter().for_each(|group| args.extend(["--only", *group]));
-    let done = bench(home.path(), &[], &args).await?;
+    let done = run_docket_bench(home.path(), &[], &args).await?;
     let said: Value = serde_json::from_str(&done.stdout)?;
     let missed = said["targets_missed"].as_array().is_some_and(|missed| !missed.is_empty());
     ensure!(done.code() == Some(if missed { 8 } else { 0 }), "{:?}: {said}", done.code());

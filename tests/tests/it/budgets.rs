@@ -1,9 +1,9 @@
 //! Budgets of batches through the binary: set in a backlog, kept to by workers, raised, counted.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{run::RunEvent, wire::TaskQuery};
+use docket_schema::{run::RunEvent, api::TaskQuery};
 use docket_tests::system::{
-    Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run as run_tool,
+    CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program as run_tool,
 };
 use serde_json::{Value, json};
 
@@ -16,15 +16,15 @@ calls = [{ name = "create_file", args = { path = "two.txt", content = "two\n" } 
 text = "Done."
 "#;
 
-fn row(text: &str) -> Result<Value> {
+fn parse_row(text: &str) -> Result<Value> {
     let line = text.lines().last().context("a line")?;
     serde_json::from_str(line).with_context(|| text.to_owned())
 }
 
-async fn a_batch_keeps_to_its_budget(place: Place) -> Result<()> {
-    let coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("a.txt", "a\n")])?;
-    let script = sample.script(SCRIPT)?;
+async fn check_batch_budget(place: StoreLocation) -> Result<()> {
+    let coordinator = CoordinatorProcess::start(place, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("a.txt", "a\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("todo.jsonl");
@@ -36,80 +36,80 @@ async fn a_batch_keeps_to_its_budget(place: Place) -> Result<()> {
         json!({ "text": "The third" }),
     ];
     std::fs::write(&file, lines.map(|line| line.to_string()).join("\n"))?;
-    let docket = async |args: &[&str]| coordinator.docket(args).await;
+    let docket = async |args: &[&str]| coordinator.run_docket(args).await;
     let import = ["import", file.to_str().context("UTF-8")?, "--batch", "todo", "--repo", repo];
     let flags = ["--model", "scripted:s", "--script", script, "--tests", "true"];
-    docket(&[&import[..], &flags].concat()).await?.ok()?;
-    let shown = docket(&["batch", "todo"]).await?.ok()?;
+    docket(&[&import[..], &flags].concat()).await?.into_stdout()?;
+    let shown = docket(&["batch", "todo"]).await?.into_stdout()?;
     ensure!(shown.contains("budget: 0 tokens") && shown.contains("of 1000 tokens"), "{shown}");
 
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
     let waited = docket(&["batch", "todo", "--wait", "--json"]).await?;
-    let view = row(&waited.stdout).with_context(|| worker.tail())?;
+    let view = parse_row(&waited.stdout).with_context(|| worker.log_tail())?;
     ensure!(waited.code() == Some(1) && view["states"]["completed"].is_null(), "{waited:?}");
     ensure!(view["budget"]["spent"].as_str().is_some_and(|why| why.contains("1000 tokens")), "{view}");
-    let tasks = coordinator.client().tasks(&TaskQuery::default()).await?.tasks;
+    let tasks = coordinator.client().list_tasks(&TaskQuery::default()).await?.tasks;
     let rests = tasks.iter().find(|task| task.run.is_some()).context("a run began")?;
     let waits = tasks.iter().find(|task| task.run.is_none()).context("one waits")?;
     for task in [rests, waits] {
-        let why = docket(&["why", &task.id.to_string()]).await?.ok()?;
+        let why = docket(&["why", &task.id.to_string()]).await?.into_stdout()?;
         ensure!(why.contains("may use no more") && why.contains("docket batch budget"), "{why}");
     }
-    let listed = docket(&["ps", "--batch", "todo"]).await?.ok()?;
+    let listed = docket(&["ps", "--batch", "todo"]).await?.into_stdout()?;
     ensure!(listed.contains("blocked") && listed.contains("1000 tokens"), "{listed}");
 
     // Enough for a few calls, by what they may use: the batch rests again, with some of its work done.
-    docket(&["batch", "budget", "todo", "--tokens", "100000"]).await?.ok()?;
+    docket(&["batch", "budget", "todo", "--tokens", "100000"]).await?.into_stdout()?;
     let waited = docket(&["batch", "todo", "--wait", "--json"]).await?;
-    let view = row(&waited.stdout)?;
+    let view = parse_row(&waited.stdout)?;
     let used = view["tokens"].as_u64().context("tokens")?;
     ensure!(used > 0 && used <= 100_000, "{view}");
-    docket(&["batch", "budget", "todo", "--none"]).await?.ok()?;
+    docket(&["batch", "budget", "todo", "--none"]).await?.into_stdout()?;
     let waited = docket(&["batch", "todo", "--wait"]).await?;
-    ensure!(waited.code() == Some(0), "{waited:?} {}", worker.tail());
+    ensure!(waited.code() == Some(0), "{waited:?} {}", worker.log_tail());
 
     // What is counted is what the log says; and each run's decisions are derived from it, with the rests.
     let mut said = 0;
     for task in &tasks {
-        let run = coordinator.client().task(task.id).await?.task.last_run.context("a run")?;
-        for event in coordinator.history(run).await?.events {
+        let run = coordinator.client().get_task(task.id).await?.task.last_run.context("a run")?;
+        for event in coordinator.run_history(run).await?.events {
             if let RunEvent::ModelAnswered(answered) = event {
-                said += answered.usage.asked_tokens() + answered.usage.output_tokens;
+                said += answered.usage.request_tokens() + answered.usage.output_tokens;
             }
         }
-        docket(&["replay", &run.to_string(), "--verify"]).await?.ok()?;
+        docket(&["replay", &run.to_string(), "--verify"]).await?.into_stdout()?;
     }
-    let view = row(&docket(&["batch", "todo", "--json"]).await?.ok()?)?;
+    let view = parse_row(&docket(&["batch", "todo", "--json"]).await?.into_stdout()?)?;
     ensure!(view["tokens"] == said, "{view}, and the log says {said}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_keeps_to_its_budget_on_sqlite() -> Result<()> {
-    let _room = room().await;
-    a_batch_keeps_to_its_budget(Place::Home).await
+async fn batch_stays_within_its_budget_on_sqlite() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    check_batch_budget(StoreLocation::HomeFolder).await
 }
 
 /// A home without a coordinator, and a backlog that is imported into it.
-struct Stage {
+struct BudgetHome {
     home: tempfile::TempDir,
-    sample: Sample,
+    sample: SampleRepository,
     script: String,
 }
 
-impl Stage {
-    fn set() -> Result<Self> {
-        let sample = Sample::new(&[("a.txt", "one\n")])?;
-        let script = sample.script(SCRIPT)?.to_str().context("UTF-8")?.to_owned();
+impl BudgetHome {
+    fn new() -> Result<Self> {
+        let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
+        let script = sample.write_script(SCRIPT)?.to_str().context("UTF-8")?.to_owned();
         Ok(Self { home: tempfile::tempdir()?, sample, script })
     }
 
-    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+    async fn run_docket(&self, args: &[&str]) -> Result<FinishedProcess> {
         let env = [("DOCKET_HOME", self.home.path().as_os_str())];
-        run_tool(Tool::Docket, self.home.path(), &env, args).await
+        run_tool(TestProgram::Docket, self.home.path(), &env, args).await
     }
 
-    async fn import(&self, lines: &[Value], more: &[&str]) -> Result<Finished> {
+    async fn import(&self, lines: &[Value], more: &[&str]) -> Result<FinishedProcess> {
         let file = self.home.path().join("todo.jsonl");
         let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
         std::fs::write(&file, lines.join("\n"))?;
@@ -117,89 +117,89 @@ impl Stage {
         let mut args = vec!["import", file, "--repo", repo.to_str().context("UTF-8")?];
         args.extend(["--model", "scripted:x", "--script", &self.script]);
         args.extend(more);
-        self.docket(&args).await
+        self.run_docket(&args).await
     }
 
     /// What is set for the batch of the file.
-    async fn set_for(&self, batch: &str) -> Result<Value> {
-        Ok(row(&self.docket(&["batch", batch, "--json"]).await?.ok()?)?["budget"]["budget"].clone())
+    async fn batch_budget(&self, batch: &str) -> Result<Value> {
+        Ok(parse_row(&self.run_docket(&["batch", batch, "--json"]).await?.into_stdout()?)?["budget"]["budget"].clone())
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_budget_is_of_the_batch_that_is_meant_and_a_new_one_is_told() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set()?;
-    let imported = row(&stage.import(&[json!({ "text": "x" })], &["--json"]).await?.ok()?)?;
+async fn budget_applies_to_the_named_batch_and_changes_are_reported() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = BudgetHome::new()?;
+    let imported = parse_row(&stage.import(&[json!({ "text": "x" })], &["--json"]).await?.into_stdout()?)?;
     let (name, id) =
         (imported["name"].as_str().context("a name")?, imported["batch"].as_str().context("an id")?);
     ensure!(name.ends_with("/todo.jsonl"), "{name}");
     let short = &id[id.len() - 8..];
-    let listed = stage.docket(&["batch"]).await?.ok()?;
+    let listed = stage.run_docket(&["batch"]).await?.into_stdout()?;
     ensure!(listed.contains(short), "{listed}");
     for (n, called) in [name, "todo.jsonl", id, short].into_iter().enumerate() {
         let tokens = (n + 700).to_string();
-        let set = stage.docket(&["batch", "budget", called, "--tokens", &tokens]).await?;
+        let set = stage.run_docket(&["batch", "budget", called, "--tokens", &tokens]).await?;
         ensure!(set.stderr.is_empty() && set.stdout.contains(name), "{set:?}");
-        ensure!(stage.set_for(called).await? == json!({ "tokens": n + 700 }), "{called}");
+        ensure!(stage.batch_budget(called).await? == json!({ "tokens": n + 700 }), "{called}");
         // Every other command that takes a batch finds it so as well.
         for args in [&["ps", "--json", "--batch", called][..], &["compare", "--json", "--of", called]] {
-            let found = stage.docket(args).await?;
+            let found = stage.run_docket(args).await?;
             ensure!(found.stdout.contains(id), "{args:?}: {found:?}");
         }
-        let none = stage.docket(&["archive", "list", "--batch", called]).await?;
+        let none = stage.run_docket(&["archive", "list", "--batch", called]).await?;
         ensure!(none.stderr.contains("no such task is archived"), "{none:?}");
     }
-    let typed_wrong = stage.docket(&["archive", "list", "--batch", "tood.jsonl"]).await?;
+    let typed_wrong = stage.run_docket(&["archive", "list", "--batch", "tood.jsonl"]).await?;
     ensure!(typed_wrong.code() == Some(3), "{typed_wrong:?}");
 
     // One that is not there can have a budget before its first task, and nobody can take it for another.
-    let new = stage.docket(&["batch", "budget", "tood.jsonl", "--tokens", "5"]).await?;
+    let new = stage.run_docket(&["batch", "budget", "tood.jsonl", "--tokens", "5"]).await?;
     ensure!(new.code() == Some(0) && new.stderr.contains("no task is in it yet"), "{new:?}");
-    let new = row(&stage.docket(&["batch", "budget", "later", "--tokens", "6", "--json"]).await?.ok()?)?;
+    let new = parse_row(&stage.run_docket(&["batch", "budget", "later", "--tokens", "6", "--json"]).await?.into_stdout()?)?;
     ensure!(new["new"] == true, "{new}");
-    ensure!(stage.set_for(name).await? == json!({ "tokens": 703 }));
-    stage.import(&[json!({ "text": "y" })], &["--batch", "later"]).await?.ok()?;
-    ensure!(stage.set_for("later").await? == json!({ "tokens": 6 }));
+    ensure!(stage.batch_budget(name).await? == json!({ "tokens": 703 }));
+    stage.import(&[json!({ "text": "y" })], &["--batch", "later"]).await?.into_stdout()?;
+    ensure!(stage.batch_budget("later").await? == json!({ "tokens": 6 }));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_person_set_stays_whatever_is_imported_again() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set()?;
+async fn manually_set_budget_survives_reimport() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = BudgetHome::new()?;
     let file = |tokens: u64| [json!({ "budget": { "tokens": tokens } }), json!({ "text": "x" })];
     let batch = ["--batch", "nightly"];
     let usd = |dollars: u64| json!(dollars * 1_000_000_000);
-    stage.import(&file(1000), &batch).await?.ok()?;
-    ensure!(stage.set_for("nightly").await? == json!({ "tokens": 1000 }));
+    stage.import(&file(1000), &batch).await?.into_stdout()?;
+    ensure!(stage.batch_budget("nightly").await? == json!({ "tokens": 1000 }));
     // A file that says something else now is heard, as long as nobody said more.
-    stage.import(&file(2000), &batch).await?.ok()?;
-    ensure!(stage.set_for("nightly").await? == json!({ "tokens": 2000 }));
+    stage.import(&file(2000), &batch).await?.into_stdout()?;
+    ensure!(stage.batch_budget("nightly").await? == json!({ "tokens": 2000 }));
 
-    stage.docket(&["batch", "budget", "nightly", "--usd", "50"]).await?.ok()?;
+    stage.run_docket(&["batch", "budget", "nightly", "--usd", "50"]).await?.into_stdout()?;
     let both = json!({ "tokens": 2000, "cost_nusd": usd(50) });
-    ensure!(stage.set_for("nightly").await? == both, "the limit that was not named stays");
-    stage.docket(&["batch", "budget", "nightly", "--tokens", "9000000"]).await?.ok()?;
+    ensure!(stage.batch_budget("nightly").await? == both, "the limit that was not named stays");
+    stage.run_docket(&["batch", "budget", "nightly", "--tokens", "9000000"]).await?.into_stdout()?;
     let both = json!({ "tokens": 9_000_000, "cost_nusd": usd(50) });
-    ensure!(stage.set_for("nightly").await? == both);
+    ensure!(stage.batch_budget("nightly").await? == both);
     let again = stage.import(&file(2000), &batch).await?;
     ensure!(again.code() == Some(0) && again.stderr.contains("stays"), "{again:?}");
-    ensure!(stage.set_for("nightly").await? == both);
+    ensure!(stage.batch_budget("nightly").await? == both);
 
     // With the command itself it is a person who says so.
-    stage.import(&file(2000), &[&batch[..], &["--batch-usd", "60"]].concat()).await?.ok()?;
-    ensure!(stage.set_for("nightly").await? == json!({ "tokens": 9_000_000, "cost_nusd": usd(60) }));
-    stage.docket(&["batch", "budget", "nightly", "--none"]).await?.ok()?;
-    stage.import(&file(2000), &batch).await?.ok()?;
-    ensure!(stage.set_for("nightly").await? == json!({}), "none was a person's word as well");
+    stage.import(&file(2000), &[&batch[..], &["--batch-usd", "60"]].concat()).await?.into_stdout()?;
+    ensure!(stage.batch_budget("nightly").await? == json!({ "tokens": 9_000_000, "cost_nusd": usd(60) }));
+    stage.run_docket(&["batch", "budget", "nightly", "--none"]).await?.into_stdout()?;
+    stage.import(&file(2000), &batch).await?.into_stdout()?;
+    ensure!(stage.batch_budget("nightly").await? == json!({}), "none was a person's word as well");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_budget_that_is_wrong_is_never_left_out() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set()?;
+async fn invalid_budget_is_never_ignored() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = BudgetHome::new()?;
     let task = json!({ "text": "x" });
     for wrong in [
         json!({ "budget": { "usd": "lots" } }),
@@ -222,10 +222,10 @@ async fn a_budget_that_is_wrong_is_never_left_out() -> Result<()> {
     many.extend([task.clone(), json!({ "budget": { "usd": "lots" } })]);
     let refused = stage.import(&many, &["--skip-bad"]).await?;
     ensure!(refused.code() == Some(2), "{refused:?}");
-    ensure!(stage.docket(&["ps", "--json"]).await?.ok()?.is_empty(), "nothing was submitted");
+    ensure!(stage.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(), "nothing was submitted");
     // What is a task's is left out, also where the word occurs in it.
     let about = json!({ "text": "Mend the \"budget\"", "key": "budget", "prioritie": 1 });
-    let some = row(&stage.import(&[about, task], &["--skip-bad", "--json"]).await?.ok()?)?;
+    let some = parse_row(&stage.import(&[about, task], &["--skip-bad", "--json"]).await?.into_stdout()?)?;
     ensure!(some["submitted"] == 1 && some["bad"] == 1, "{some}");
     Ok(())
 }

@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::TreeHash,
     task::{TaskSpec, TaskState},
-    wire::SubmitRequest,
+    api::SubmitRequest,
 };
 use docket_tests::{
-    chaos::{Draws, On, Outcome, Plan, Possible, Stage, Wanted, play},
+    chaos::{SeededRandom, ChaosStore, ChaosOutcome, FaultPlan, FaultCapabilities, ChaosCluster, ExpectedTask, run_chaos},
     system::{
-        Alone, Coordinator, LeaseTime, Link, Place, Sample, Worker, WorkerOptions, alone, loopback_up, room,
-        say, until,
+        TestIsolation, CoordinatorProcess, LeaseDuration, NetworkLink, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, run_in_namespaces, bring_loopback_up, acquire_scenario_slot,
+        print_notice, wait_until,
     },
 };
 
@@ -32,9 +32,9 @@ const LIMIT_A_TASK: Duration = Duration::from_secs(2);
 const AROUND: Duration = Duration::from_secs(240);
 /// Leases. Short ones would end by themselves on a machine that is busy with other tests, and nobody could say which
 /// did for a fault.
-const LEASE: LeaseTime = LeaseTime::Patient;
+const LEASE: LeaseDuration = LeaseDuration::Patient;
 
-fn number(name: &str) -> Result<Option<u64>> {
+fn env_number(name: &str) -> Result<Option<u64>> {
     let Ok(text) = std::env::var(name) else { return Ok(None) };
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -43,8 +43,8 @@ fn number(name: &str) -> Result<Option<u64>> {
     parsed.map(Some).with_context(|| format!("{name} is a number, not {text:?}"))
 }
 
-fn tasks() -> Result<usize> {
-    Ok(number("DOCKET_CHAOS_TASKS")?.map_or(Ok(TASKS), usize::try_from)?)
+fn task_count() -> Result<usize> {
+    Ok(env_number("DOCKET_CHAOS_TASKS")?.map_or(Ok(TASKS), usize::try_from)?)
 }
 
 /// What nothing else depends on: any number will do.
@@ -54,7 +54,7 @@ fn fresh_seed() -> u64 {
 }
 
 /// The script of a kind of tasks. What it does, done twice or not at all, shows in the tree.
-fn script(variant: usize) -> String {
+fn variant_script(variant: usize) -> String {
     let mut turns = format!(
         "[[turns]]\ndelay_ms = {}\n[[turns.calls]]\nname = \"create_file\"\n\
          args = {{ path = \"docs/{variant}.md\", content = \"page {variant}\\n\" }}\n\n",
@@ -78,11 +78,11 @@ fn script(variant: usize) -> String {
 }
 
 /// One task of each kind, as a coordinator has it: submitted and cancelled.
-async fn templates(coordinator: &Coordinator) -> Result<Vec<TaskSpec>> {
-    let sample = Sample::new(&[("notes.txt", "first\n"), ("old.txt", "old\n")])?;
+async fn submit_templates(coordinator: &CoordinatorProcess) -> Result<Vec<TaskSpec>> {
+    let sample = SampleRepository::new(&[("notes.txt", "first\n"), ("old.txt", "old\n")])?;
     let mut specs = Vec::new();
     for variant in 0..VARIANTS {
-        let script = sample.script(&script(variant))?;
+        let script = sample.write_script(&variant_script(variant))?;
         let model = format!("scripted:chaos-{variant}");
         let args = ["--model", &model, "--script", script.to_str().context("UTF-8")?, "--queue", "template"];
         let (template, spec) = sample.submit(coordinator, &args).await?;
@@ -99,17 +99,17 @@ async fn templates(coordinator: &Coordinator) -> Result<Vec<TaskSpec>> {
 }
 
 /// The tree of each kind, undisturbed.
-async fn undisturbed() -> Result<Vec<TreeHash>> {
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let specs = templates(&coordinator).await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
+async fn undisturbed_trees() -> Result<Vec<TreeHash>> {
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let specs = submit_templates(&coordinator).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
     let submitted = coordinator.client().submit(&SubmitRequest { tasks: specs, ids: None }).await?;
     let mut trees = Vec::new();
     for task in submitted.tasks {
-        let view = coordinator.ended(task.id).await.with_context(|| worker.tail())?;
+        let view = coordinator.wait_until_ended(task.id).await.with_context(|| worker.log_tail())?;
         ensure!(view.task.state == TaskState::Completed && view.task.epoch.0 == 1, "{:?}", view.task);
-        let history = coordinator.history(view.runs[0].id).await?;
-        trees.push(history.tree().context("a tree")?);
+        let history = coordinator.run_history(view.runs[0].id).await?;
+        trees.push(history.final_tree().context("a tree")?);
     }
     let distinct: std::collections::BTreeSet<_> = trees.iter().collect();
     ensure!(distinct.len() == VARIANTS, "kinds that cannot be told apart: {trees:?}");
@@ -118,81 +118,81 @@ async fn undisturbed() -> Result<Vec<TreeHash>> {
     Ok(trees)
 }
 
-async fn chaos(test: &str, on: On) -> Result<()> {
-    let _room = room().await;
-    let count = tasks()?;
+async fn run_chaos(test: &str, on: ChaosStore) -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let count = task_count()?;
     let limit = LIMIT + LIMIT_A_TASK * u32::try_from(count)?;
-    let namespaces = match alone(test, limit + AROUND).await? {
-        Alone::Done => return Ok(()),
-        Alone::Inside => {
-            loopback_up()?;
+    let namespaces = match run_in_namespaces(test, limit + AROUND).await? {
+        TestIsolation::Done => return Ok(()),
+        TestIsolation::Inside => {
+            bring_loopback_up()?;
             true
         }
-        Alone::Bare => false,
+        TestIsolation::Unavailable => false,
     };
-    let seed = number("DOCKET_CHAOS_SEED")?.unwrap_or_else(fresh_seed);
-    let possible = Possible { postgres: on == On::Postgres, namespaces };
-    let plan = Plan::draw(seed, count, LEASE.ms(), possible);
-    say(&format!(
+    let seed = env_number("DOCKET_CHAOS_SEED")?.unwrap_or_else(fresh_seed);
+    let possible = FaultCapabilities { postgres: on == ChaosStore::Postgres, namespaces };
+    let plan = FaultPlan::generate(seed, count, LEASE.as_ms(), possible);
+    print_notice(&format!(
         "{test}: {count} tasks, {} faults; DOCKET_CHAOS_TASKS={count} DOCKET_CHAOS_SEED={seed:#x} repeats them",
-        plan.strikes.len()
+        plan.faults.len()
     ));
-    let drawn = plan.counts();
-    let trees = undisturbed().await?;
-    let Some(mut stage) = Stage::set(on, LEASE, namespaces).await? else { return Ok(()) };
-    let specs = templates(stage.coordinator()).await?;
-    let wanted = (0..count).map(|n| Wanted {
+    let drawn = plan.fault_counts();
+    let trees = undisturbed_trees().await?;
+    let Some(mut stage) = ChaosCluster::start(on, LEASE, namespaces).await? else { return Ok(()) };
+    let specs = submit_templates(stage.coordinator()).await?;
+    let wanted = (0..count).map(|n| ExpectedTask {
         spec: TaskSpec { title: format!("Task {n}"), ..specs[n % VARIANTS].clone() },
         tree: trees[n % VARIANTS],
     });
-    let mut draws = Draws::new(!seed);
-    stage.enter(&mut draws).await?;
-    let played = play(&mut stage, wanted.collect(), plan, &mut draws, limit).await;
+    let mut draws = SeededRandom::new(!seed);
+    stage.start_workers(&mut draws).await?;
+    let played = run_chaos(&mut stage, wanted.collect(), plan, &mut draws, limit).await;
     let outcome = played.with_context(|| format!("seed {seed:#x}"))?;
-    say(&format!("{test}: {outcome:?}"));
-    ensure!(outcome.struck.keys().eq(drawn.keys()), "drawn were {drawn:?}, struck {:?}", outcome.struck);
-    let Outcome { leases, renewals, appends, .. } = outcome;
+    print_notice(&format!("{test}: {outcome:?}"));
+    ensure!(outcome.injected_faults.keys().eq(drawn.keys()), "drawn were {drawn:?}, struck {:?}", outcome.injected_faults);
+    let ChaosOutcome { leases, renewals, appends, .. } = outcome;
     ensure!(leases >= count && renewals > 0 && appends >= 3 * count, "the taps are blind: {outcome:?}");
     // A storm that nobody noticed was none.
     for kind in ["TaskRunCrashed", "TaskLeaseExpired", "RunRecovered"] {
         ensure!(outcome.events.contains_key(kind), "no {kind}: {:?}", outcome.events);
     }
     if count >= WHOLE {
-        let refused = |codes: &[&str]| codes.iter().any(|code| outcome.refused.contains_key(*code));
-        ensure!(refused(&["Fenced", "LeaseExpired", "Ended"]), "no zombie tried: {:?}", outcome.refused);
-        ensure!(!namespaces || refused(&["StorageFull"]), "no disk was full: {:?}", outcome.refused);
+        let refused = |codes: &[&str]| codes.iter().any(|code| outcome.refusals.contains_key(*code));
+        ensure!(refused(&["Fenced", "LeaseExpired", "Ended"]), "no zombie tried: {:?}", outcome.refusals);
+        ensure!(!namespaces || refused(&["StorageFull"]), "no disk was full: {:?}", outcome.refusals);
     }
     stage.end_and_check().await
 }
 
 /// The control of the run's network: what is cut off is cut off, and comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_link_passes_nothing_and_a_mended_one_all() -> Result<()> {
+async fn cut_link_passes_nothing_and_restored_link_passes_all() -> Result<()> {
     let test = "chaos::a_cut_link_passes_nothing_and_a_mended_one_all";
-    if alone(test, AROUND).await? != Alone::Inside {
+    if run_in_namespaces(test, AROUND).await? != TestIsolation::Inside {
         return Ok(());
     }
-    let link = Link::new(7)?;
+    let link = NetworkLink::new(7)?;
     let listener = std::net::TcpListener::bind((link.address(), 0))?;
     let there = listener.local_addr()?;
     let connected = || link.connect(there, Duration::from_millis(500));
     // A new link is up once both its ends have seen each other.
-    until("a link that is up", async || connected().ok()).await?;
+    wait_until("a link that is up", async || connected().ok()).await?;
     link.cut()?;
     ensure!(connected().is_err(), "what is cut passes");
-    link.mend()?;
-    until("a link that was mended", async || connected().ok()).await?;
+    link.restore()?;
+    wait_until("a link that was mended", async || connected().ok()).await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_befalls_postgres_and_its_coordinators_the_log_holds() -> Result<()> {
+async fn log_stays_valid_under_faults_on_postgres() -> Result<()> {
     let test = "chaos::whatever_befalls_postgres_and_its_coordinators_the_log_holds";
-    Box::pin(chaos(test, On::Postgres)).await
+    Box::pin(run_chaos(test, ChaosStore::Postgres)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_befalls_sqlite_and_its_coordinator_the_log_holds() -> Result<()> {
+async fn log_stays_valid_under_faults_on_sqlite() -> Result<()> {
     let test = "chaos::whatever_befalls_sqlite_and_its_coordinator_the_log_holds";
-    Box::pin(chaos(test, On::Sqlite)).await
+    Box::pin(run_chaos(test, ChaosStore::Sqlite)).await
 }

@@ -7,6 +7,6 @@ mod json;
 mod man;
 mod output;
 mod progress;
-mod stage;
+mod home;
 mod tables;
 mod top;

@@ -3,32 +3,32 @@
 use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
     conformance::{
-        Database, Kind, World, run_all,
-        world::{note, spec},
+        TestDatabase, DatabaseKind, StoreFixture, run_all,
+        fixture::{note_event, task_spec},
     },
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite() {
-    run_all(Kind::Sqlite).await;
+async fn sqlite_conforms() {
+    run_all(DatabaseKind::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
-    if let Some(cluster) = Cluster::start() {
-        run_all(Kind::Postgres { server: cluster.url().to_owned() }).await;
+async fn postgres_conforms() {
+    if let Some(cluster) = PostgresCluster::start() {
+        run_all(DatabaseKind::Postgres { server: cluster.url().to_owned() }).await;
     }
 }
 
 /// The server dies as in a crash while appends and commands are under way; callers only wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_restarted_in_the_middle() {
-    let Some(mut cluster) = Cluster::start() else { return };
-    let kind = Kind::Postgres { server: cluster.url().to_owned() };
-    let world = World::open(Database::new(&kind, "restart").await).await;
-    world.submit(spec("a")).await;
-    let lease = world.worker().lease_one().await;
+async fn postgres_conforms_across_a_restart() {
+    let Some(mut cluster) = PostgresCluster::start() else { return };
+    let kind = DatabaseKind::Postgres { server: cluster.url().to_owned() };
+    let world = StoreFixture::open(TestDatabase::new(&kind, "restart").await).await;
+    world.submit(task_spec("a")).await;
+    let lease = world.new_worker().lease_one().await;
     let (halfway, begin) = tokio::sync::oneshot::channel();
     let writer = tokio::spawn({
         let world = world.clone();
@@ -39,9 +39,9 @@ async fn postgres_restarted_in_the_middle() {
                 if n == 100 {
                     halfway.take().expect("once").send(()).expect("somebody waits");
                 }
-                at = world.append(lease.run, at, Epoch(1), vec![note(n)]).await.expect("appends").head.seq;
+                at = world.append(lease.run, at, Epoch(1), vec![note_event(n)]).await.expect("appends").head.seq;
                 if n % 10 == 0 {
-                    world.submit(spec("meanwhile")).await;
+                    world.submit(task_spec("meanwhile")).await;
                 }
             }
         }
@@ -50,8 +50,8 @@ async fn postgres_restarted_in_the_middle() {
     let restarted = tokio::task::spawn_blocking(move || cluster.restart().map(|done| (done, cluster)));
     let (done, _cluster) = restarted.await.expect("no panic").expect("starts again");
     writer.await.expect("no call fails");
-    assert_eq!(world.stream(StreamId::Run(lease.run)).await.len(), 400);
-    let submitted = world.feed().await.iter().filter(|event| event.kind == "TaskSubmitted").count();
+    assert_eq!(world.read_stream(StreamId::Run(lease.run)).await.len(), 400);
+    let submitted = world.read_feed().await.iter().filter(|event| event.kind == "TaskSubmitted").count();
     assert_eq!(submitted, 41, "each once (restarted: {done})");
-    world.check().await;
+    world.check_consistency().await;
 }

@@ -18,137 +18,137 @@ mod full_disk;
 mod roles;
 mod scenario;
 mod sleeper;
-mod story;
+mod reference_run;
 
 use anyhow::Result;
-use docket_tests::pg_cluster::Cluster;
-use full_disk::full_disk;
+use docket_tests::pg_cluster::PostgresCluster;
+use full_disk::check_full_disk;
 use roles::sweep_roles;
-use scenario::{Crash, Victim, all, sweep, unanswered};
-use sleeper::{Wakes, database_restarts, sleeper_wakes};
-use story::story;
+use scenario::{BoundaryCrash, Victim, all_crashes, sweep, unanswered_crashes};
+use sleeper::{WakeTime, check_database_restarts, check_sleeper_wakes};
+use reference_run::reference_run;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_story_is_what_the_design_says() -> Result<()> {
-    let story = story().await?;
+async fn reference_run_has_the_designed_append_boundaries() -> Result<()> {
+    let story = reference_run().await?;
     anyhow::ensure!(story.told_at > 1 && story.appends.len() == 26, "{story:?}");
     Ok(())
 }
 
-async fn boundaries(victim: Victim) -> Result<Vec<Crash>> {
-    Ok(all(story().await?, victim))
+async fn sweep_boundaries(victim: Victim) -> Result<Vec<BoundaryCrash>> {
+    Ok(all_crashes(reference_run().await?, victim))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_run_process_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Run).await?, None)).await
+async fn run_process_killed_at_every_boundary_on_sqlite() -> Result<()> {
+    Box::pin(sweep(sweep_boundaries(Victim::Run).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_supervisor_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Supervisor).await?, None)).await
+async fn supervisor_killed_at_every_boundary_on_sqlite() -> Result<()> {
+    Box::pin(sweep(sweep_boundaries(Victim::Supervisor).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_coordinator_dies_at_every_boundary_on_sqlite() -> Result<()> {
-    Box::pin(sweep(boundaries(Victim::Coordinator).await?, None)).await
+async fn coordinator_killed_at_every_boundary_on_sqlite() -> Result<()> {
+    Box::pin(sweep(sweep_boundaries(Victim::Coordinator).await?, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_coordinator_dies_between_commit_and_answer_on_sqlite() -> Result<()> {
-    let crashes = unanswered(story().await?);
+async fn coordinator_killed_between_commit_and_reply_on_sqlite() -> Result<()> {
+    let crashes = unanswered_crashes(reference_run().await?);
     anyhow::ensure!(crashes.len() >= 6, "every kind of append: {crashes:?}");
     Box::pin(sweep(crashes, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_coordinator_dies_between_commit_and_answer_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(unanswered(story().await?), Some(&cluster))).await
+async fn coordinator_killed_between_commit_and_reply_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(sweep(unanswered_crashes(reference_run().await?), Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_run_process_dies_at_every_boundary_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Run).await?, Some(&cluster))).await
+async fn run_process_killed_at_every_boundary_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(sweep(sweep_boundaries(Victim::Run).await?, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_supervisor_dies_at_every_boundary_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Supervisor).await?, Some(&cluster))).await
+async fn supervisor_killed_at_every_boundary_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(sweep(sweep_boundaries(Victim::Supervisor).await?, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_coordinator_dies_at_every_boundary_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sweep(boundaries(Victim::Coordinator).await?, Some(&cluster))).await
+async fn coordinator_killed_at_every_boundary_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(sweep(sweep_boundaries(Victim::Coordinator).await?, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
+async fn role_engine_run_ends_the_same_after_any_kill_on_sqlite() -> Result<()> {
     Box::pin(sweep_roles(None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_an_engine_with_roles_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
+async fn role_engine_run_ends_the_same_after_any_kill_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
     Box::pin(sweep_roles(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
-    Box::pin(delegated::sweep(None)).await
+async fn run_with_children_ends_the_same_after_any_kill_on_sqlite() -> Result<()> {
+    Box::pin(delegated::sweep_react(None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_with_children_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(delegated::sweep(Some(&cluster))).await
+async fn run_with_children_ends_the_same_after_any_kill_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(delegated::sweep_react(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_review_with_a_child_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
-    Box::pin(delegated::sweep_in_turns(None)).await
+async fn review_with_a_child_ends_the_same_after_any_kill_on_sqlite() -> Result<()> {
+    Box::pin(delegated::sweep_review(None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_review_with_a_child_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(delegated::sweep_in_turns(Some(&cluster))).await
+async fn review_with_a_child_ends_the_same_after_any_kill_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(delegated::sweep_review(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_with_a_child_ends_as_undisturbed_whoever_dies_on_sqlite() -> Result<()> {
-    Box::pin(delegated::sweep_others(None)).await
+async fn role_with_a_child_ends_the_same_after_any_kill_on_sqlite() -> Result<()> {
+    Box::pin(delegated::sweep_other_engines(None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_with_a_child_ends_as_undisturbed_whoever_dies_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(delegated::sweep_others(Some(&cluster))).await
+async fn role_with_a_child_ends_the_same_after_any_kill_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(delegated::sweep_other_engines(Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sleeper_that_wakes_after_takeover_gets_nothing_into_the_log() -> Result<()> {
-    Box::pin(sleeper_wakes(Wakes::InTheMiddle, None)).await?;
-    Box::pin(sleeper_wakes(Wakes::AfterTheEnd, None)).await
+async fn stale_worker_cannot_append_after_takeover_on_sqlite() -> Result<()> {
+    Box::pin(check_sleeper_wakes(WakeTime::InTheMiddle, None)).await?;
+    Box::pin(check_sleeper_wakes(WakeTime::AfterTheEnd, None)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sleeper_that_wakes_after_takeover_gets_nothing_into_the_log_of_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(sleeper_wakes(Wakes::InTheMiddle, Some(&cluster))).await?;
-    Box::pin(sleeper_wakes(Wakes::AfterTheEnd, Some(&cluster))).await
+async fn stale_worker_cannot_append_after_takeover_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(check_sleeper_wakes(WakeTime::InTheMiddle, Some(&cluster))).await?;
+    Box::pin(check_sleeper_wakes(WakeTime::AfterTheEnd, Some(&cluster))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_on_when_postgres_is_restarted_in_its_middle() -> Result<()> {
-    let Some(mut cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(database_restarts(&mut cluster)).await
+async fn run_continues_after_a_postgres_restart() -> Result<()> {
+    let Some(mut cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(check_database_restarts(&mut cluster)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_loses_nothing_and_the_run_goes_on_when_there_is_room() -> Result<()> {
-    Box::pin(full_disk()).await
+async fn full_disk_loses_nothing_and_the_run_continues_when_space_is_freed() -> Result<()> {
+    Box::pin(check_full_disk()).await
 }

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, task::TaskState};
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed_within, say, until,
+    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, run_with_input_within, print_notice, wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -80,77 +80,77 @@ on = ["task.failed"]
 attempts_max = 1
 "#;
 
-fn folder() -> PathBuf {
+fn browser_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
 }
 
 /// A coordinator with something of each kind in its log.
-struct House {
-    coordinator: Coordinator,
-    _worker: Worker,
+struct DashboardFixture {
+    coordinator: CoordinatorProcess,
+    _worker: WorkerProcess,
     tasks: BTreeMap<&'static str, String>,
     read: String,
     submit: String,
     _home: TempDir,
 }
 
-async fn task(
-    coordinator: &Coordinator,
-    sample: &Sample,
+async fn submit_task(
+    coordinator: &CoordinatorProcess,
+    sample: &SampleRepository,
     title: &str,
     script: &str,
     more: &[&str],
 ) -> Result<TaskId> {
-    let script = sample.script(script)?;
+    let script = sample.write_script(script)?;
     let script = script.to_str().context("UTF-8")?;
     let repo = sample.path().to_str().context("UTF-8")?;
     let args = ["submit", title, "--json", "--repo", repo, "--model", "scripted:ui", "--script", script];
-    let row = coordinator.docket(&[&args[..], more].concat()).await?.ok()?;
+    let row = coordinator.run_docket(&[&args[..], more].concat()).await?.into_stdout()?;
     let row: Value = serde_json::from_str(&row)?;
     Ok(row["id"].as_str().context("an id")?.parse()?)
 }
 
 /// A token of this role.
-async fn token(coordinator: &Coordinator, role: &str) -> Result<String> {
+async fn create_token(coordinator: &CoordinatorProcess, role: &str) -> Result<String> {
     let args = ["token", "create", "--name", role, "--role", role, "--json"];
-    let made: Value = serde_json::from_str(&coordinator.docket(&args).await?.ok()?)?;
+    let made: Value = serde_json::from_str(&coordinator.run_docket(&args).await?.into_stdout()?)?;
     Ok(made["secret"].as_str().context("a secret")?.to_owned())
 }
 
-async fn is(coordinator: &Coordinator, task: TaskId, state: TaskState) -> Result<()> {
-    until("a task's state", async || {
-        let view = coordinator.client().task(task).await.ok()?;
+async fn wait_for_state(coordinator: &CoordinatorProcess, task: TaskId, state: TaskState) -> Result<()> {
+    wait_until("a task's state", async || {
+        let view = coordinator.client().get_task(task).await.ok()?;
         (view.task.state == state).then_some(())
     })
     .await
 }
 
-impl House {
+impl DashboardFixture {
     async fn new() -> Result<Self> {
         let home = tempfile::tempdir()?;
         let archive =
             format!("{DEAF}\n[archive]\nto = \"file://{}\"\n", home.path().join("put-away").display());
         std::fs::write(home.path().join("docket.toml"), archive)?;
-        let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+        let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
         // What cases put into other queues stays where they put it.
         let options = WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
-        let worker = Worker::start(&coordinator, &options).await?;
-        let sample = Sample::new(&[("README.md", "# A door\n")])?;
-        let done = task(&coordinator, &sample, "Paint the door", DONE, &[]).await?;
-        let asks = task(&coordinator, &sample, "Which colour", ASKS, &[]).await?;
+        let worker = WorkerProcess::start(&coordinator, &options).await?;
+        let sample = SampleRepository::new(&[("README.md", "# A door\n")])?;
+        let done = submit_task(&coordinator, &sample, "Paint the door", DONE, &[]).await?;
+        let asks = submit_task(&coordinator, &sample, "Which colour", ASKS, &[]).await?;
         let limits = ["--turns", "2", "--attempts", "1"];
-        let fails = task(&coordinator, &sample, "Always fails", FAILS, &limits).await?;
-        let hostile = task(&coordinator, &sample, "Say <b>it</b>", HOSTILE, &[]).await?;
-        let long = task(&coordinator, &sample, "Count far", LONG, &[]).await?;
-        is(&coordinator, hostile, TaskState::Completed).await?;
-        is(&coordinator, long, TaskState::Completed).await?;
-        is(&coordinator, done, TaskState::Completed).await?;
-        is(&coordinator, asks, TaskState::Blocked).await?;
-        is(&coordinator, fails, TaskState::Discarded).await?;
-        let slow = task(&coordinator, &sample, "Goes on and on", SLOW, &["--turns", "1000"]).await?;
-        is(&coordinator, slow, TaskState::Running).await?;
-        let run = coordinator.client().task(done).await?.task.last_run.context("a run")?;
-        let (read, submit) = (token(&coordinator, "read").await?, token(&coordinator, "submit").await?);
+        let fails = submit_task(&coordinator, &sample, "Always fails", FAILS, &limits).await?;
+        let hostile = submit_task(&coordinator, &sample, "Say <b>it</b>", HOSTILE, &[]).await?;
+        let long = submit_task(&coordinator, &sample, "Count far", LONG, &[]).await?;
+        wait_for_state(&coordinator, hostile, TaskState::Completed).await?;
+        wait_for_state(&coordinator, long, TaskState::Completed).await?;
+        wait_for_state(&coordinator, done, TaskState::Completed).await?;
+        wait_for_state(&coordinator, asks, TaskState::Blocked).await?;
+        wait_for_state(&coordinator, fails, TaskState::Discarded).await?;
+        let slow = submit_task(&coordinator, &sample, "Goes on and on", SLOW, &["--turns", "1000"]).await?;
+        wait_for_state(&coordinator, slow, TaskState::Running).await?;
+        let run = coordinator.client().get_task(done).await?.task.last_run.context("a run")?;
+        let (read, submit) = (create_token(&coordinator, "read").await?, create_token(&coordinator, "submit").await?);
         let tasks = [
             ("done", done.to_string()),
             ("waits", done.to_string()),
@@ -173,21 +173,21 @@ impl House {
 }
 
 /// What a driver said, without the cases that hold.
-fn failed(said: &str) -> String {
+fn failed_cases(said: &str) -> String {
     said.lines().filter(|line| !line.starts_with("ok ")).collect::<Vec<_>>().join("\n")
 }
 
 /// Carries out the cases of one file of `tests/browser/cases`.
-async fn drive(cases: &str) -> Result<()> {
-    let probe = run(Tool::Node, &folder(), &[], &["--version"]).await;
-    let packages = folder().join("node_modules/playwright-core").is_dir();
+async fn run_browser_cases(cases: &str) -> Result<()> {
+    let probe = run_program(TestProgram::Node, &browser_folder(), &[], &["--version"]).await;
+    let packages = browser_folder().join("node_modules/playwright-core").is_dir();
     if probe.is_err() || !packages {
-        say("skipped: no node here, or no packages (npm ci in tests/browser)");
+        print_notice("skipped: no node here, or no packages (npm ci in tests/browser)");
         ensure!(std::env::var_os("CI").is_none(), "CI needs them; .ci/run installs them");
         return Ok(());
     }
-    let _room = room().await;
-    let house = House::new().await?;
+    let _room = acquire_scenario_slot().await;
+    let house = DashboardFixture::new().await?;
     let told = json!({
         "url": house.coordinator.address(),
         "tokens": { "admin": house.coordinator.token(), "read": house.read, "submit": house.submit },
@@ -196,87 +196,87 @@ async fn drive(cases: &str) -> Result<()> {
         "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
     });
     let (asked, how) = (told.to_string(), (&[][..], &["run.js"][..]));
-    let ended = run_fed_within(ALL_CASES, Tool::Node, &folder(), how, asked.as_bytes()).await?;
+    let ended = run_with_input_within(ALL_CASES, TestProgram::Node, &browser_folder(), how, asked.as_bytes()).await?;
     if ended.code() == Some(NO_BROWSER) {
-        say(&format!("skipped: {}", ended.stderr.trim()));
+        print_notice(&format!("skipped: {}", ended.stderr.trim()));
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {}", ended.stderr);
         return Ok(());
     }
     let said = ended.stdout.trim_end();
     let tally = said.lines().last().and_then(|line| line.strip_suffix(" cases hold")?.split_once(" of "));
     let hold = ended.success() && tally.is_some_and(|(held, all)| held == all && all != "0");
-    ensure!(hold, "{}\n{}\n{}", house.coordinator.tail(), failed(said), ended.stderr.trim_end());
-    say(said);
+    ensure!(hold, "{}\n{}\n{}", house.coordinator.log_tail(), failed_cases(said), ended.stderr.trim_end());
+    print_notice(said);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signing_in_and_out_in_a_browser() -> Result<()> {
-    drive("signin").await
+async fn browser_signs_in_and_out() -> Result<()> {
+    run_browser_cases("signin").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_overview_is_live_and_what_it_asks_is_answered_there() -> Result<()> {
-    drive("overview").await
+async fn overview_is_live_and_answers_questions() -> Result<()> {
+    run_browser_cases("overview").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_backlog_is_found_sorted_and_acted_on() -> Result<()> {
-    drive("backlog").await
+async fn backlog_is_searched_sorted_and_edited() -> Result<()> {
+    run_browser_cases("backlog").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_stand_against_their_targets() -> Result<()> {
-    drive("metrics").await
+async fn metrics_are_compared_with_their_targets() -> Result<()> {
+    run_browser_cases("metrics").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_travelled_in_time_forked_and_compared() -> Result<()> {
-    drive("run").await
+async fn run_is_stepped_through_forked_and_compared() -> Result<()> {
+    run_browser_cases("run").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_words_themes_and_lost_coordinators() -> Result<()> {
-    drive("pages").await
+async fn hostile_text_themes_and_lost_coordinators_are_handled() -> Result<()> {
+    run_browser_cases("pages").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_accessible_in_both_themes_and_on_a_phone() -> Result<()> {
-    drive("looks").await
+    run_browser_cases("looks").await
 }
 
 /// Without a browser: where it is, and how one gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_tells_the_address_with_the_token_and_refuses_where_nobody_serves() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let said = coordinator.docket(&["dashboard", "--print"]).await?.ok()?;
+async fn dashboard_command_prints_a_signed_in_url_or_fails_without_a_server() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let said = coordinator.run_docket(&["dashboard", "--print"]).await?.into_stdout()?;
     let address = coordinator.address();
     let given = said.trim().strip_prefix(&format!("{address}/ui/#token=")).context("an address")?.to_owned();
     // Not the home's own, which never ends: a browser keeps what it once had.
     ensure!(given != coordinator.token() && given.starts_with("dkt_"), "{said}");
-    let listed = coordinator.docket(&["token", "list", "--json"]).await?.ok()?;
+    let listed = coordinator.run_docket(&["token", "list", "--json"]).await?.into_stdout()?;
     let browser = listed.lines().find(|line| line.contains("browser-")).context("a token for the browser")?;
     let browser: Value = serde_json::from_str(browser)?;
     ensure!(browser["expires_at"].is_string() && browser["role"] == "admin", "{browser}");
     // No terminal and no desktop: it prints, and opens nothing.
-    let plain = coordinator.docket(&["dashboard"]).await?.ok()?;
+    let plain = coordinator.run_docket(&["dashboard"]).await?.into_stdout()?;
     ensure!(plain.starts_with(&format!("{address}/ui/#token=dkt_")) && plain.lines().count() == 1, "{plain}");
-    let row: Value = serde_json::from_str(&coordinator.docket(&["dashboard", "--json"]).await?.ok()?)?;
+    let row: Value = serde_json::from_str(&coordinator.run_docket(&["dashboard", "--json"]).await?.into_stdout()?)?;
     ensure!(row["address"] == format!("{address}/ui/"), "{row}");
     // A token that is given is the one that is used, here as elsewhere: fewer rights stay fewer.
     let made =
-        coordinator.docket(&["token", "create", "--name", "eve", "--role", "read", "--json"]).await?.ok()?;
+        coordinator.run_docket(&["token", "create", "--name", "eve", "--role", "read", "--json"]).await?.into_stdout()?;
     let made: Value = serde_json::from_str(&made)?;
     let eve = made["secret"].as_str().context("a secret")?;
     let env = [("DOCKET_HOME", coordinator.home().as_os_str()), ("DOCKET_TOKEN", eve.as_ref())];
-    let hers = run(Tool::Docket, coordinator.home(), &env, &["dashboard", "--print"]).await?.ok()?;
+    let hers = run_program(TestProgram::Docket, coordinator.home(), &env, &["dashboard", "--print"]).await?.into_stdout()?;
     ensure!(hers.trim().ends_with(eve), "{hers}");
-    let refused = run(Tool::Docket, coordinator.home(), &env, &["token", "list"]).await?;
+    let refused = run_program(TestProgram::Docket, coordinator.home(), &env, &["token", "list"]).await?;
     ensure!(refused.code() == Some(4), "{refused:?}");
     let home = tempfile::tempdir()?;
     let env = [("DOCKET_HOME", home.path().as_os_str())];
-    let nobody = run(Tool::Docket, home.path(), &env, &["dashboard", "--print"]).await?;
+    let nobody = run_program(TestProgram::Docket, home.path(), &env, &["dashboard", "--print"]).await?;
     ensure!(nobody.code() == Some(5) && nobody.stderr.contains("docket up"), "{nobody:?}");
     Ok(())
 }

@@ -3,16 +3,16 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::{RunEvent, ToolStatus, Verdict},
+    run::{RunEvent, ToolStatus, PolicyVerdict},
     task::{TaskRecord, TaskSpec, TaskState},
-    wire::SubmitRequest,
+    api::SubmitRequest,
 };
-use docket_tests::system::{History, Sample, room};
-use docket_worker::model::Provider;
+use docket_tests::system::{RunHistory, SampleRepository, acquire_scenario_slot};
+use docket_worker::model::ModelProvider;
 
 use crate::{
-    delegate::{FILES, children, ended, holds, keeps, results, submitted},
-    models::Stage,
+    delegate::{FILES, list_children, wait_until_ended, file_in_result, keep_golden_log, delegate_results, submit_delegating_task},
+    models::ModelFixture,
 };
 
 const READER: &str = r#"
@@ -36,24 +36,24 @@ text = "Made it."
 "#;
 
 /// A run of an engine, with a child that reads by the model `cheap` and one that writes by `spare`.
-async fn played(engine: &str, script: &str) -> Result<(Stage, TaskRecord, History)> {
+async fn play_with_children(engine: &str, script: &str) -> Result<(ModelFixture, TaskRecord, RunHistory)> {
     let scripts = [("main", script), ("cheap", READER), ("spare", WRITER)];
-    let stage = Stage::set(Provider::OpenAi, &scripts, "").await?;
-    let task = submitted(&stage, &["--engine", engine, "--delegate", "1"]).await?;
-    let (task, history) = ended(&stage, task).await?;
+    let stage = ModelFixture::new(ModelProvider::OpenAi, &scripts, "").await?;
+    let task = submit_delegating_task(&stage, &["--engine", engine, "--delegate", "1"]).await?;
+    let (task, history) = wait_until_ended(&stage, task).await?;
     ensure!(
         task.state == TaskState::Completed && task.runs == 1,
         "{:?} {} {:?}",
         task.message,
-        history.kinds(),
-        results(&history)
+        history.format_kinds(),
+        delegate_results(&history)
     );
     Ok((stage, task, history))
 }
 
 /// How each of the calls that delegate ended, in a word and a part of what was said.
-fn ends(history: &History, wanted: &[(ToolStatus, &str)]) -> Result<()> {
-    let results = results(history);
+fn check_delegate_results(history: &RunHistory, wanted: &[(ToolStatus, &str)]) -> Result<()> {
+    let results = delegate_results(history);
     let fits = |((status, said), (is, text, _)): (&(ToolStatus, &str), &(ToolStatus, String, _))| {
         status == is && text.contains(said)
     };
@@ -62,10 +62,10 @@ fn ends(history: &History, wanted: &[(ToolStatus, &str)]) -> Result<()> {
 }
 
 /// Engines of the children, in order; each run of them is proven.
-async fn played_by(stage: &Stage, task: &TaskRecord) -> Result<Vec<String>> {
+async fn child_engines(stage: &ModelFixture, task: &TaskRecord) -> Result<Vec<String>> {
     let mut engines = Vec::new();
-    for child in children(stage, task).await? {
-        stage.proven(&child.view.task).await?;
+    for child in list_children(stage, task).await? {
+        stage.verified_history(&child.view.task).await?;
         engines.push(child.view.task.spec.engine.clone());
     }
     Ok(engines)
@@ -96,10 +96,10 @@ text = '{"verdict": "finish", "reason": "it is there"}'
 
 /// The executor gives two pieces away and goes on with what came of both; who has no tools gives nothing away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_of_review_gives_pieces_away() -> Result<()> {
-    let _room = room().await;
-    let (stage, task, history) = Box::pin(played("review", REVIEW)).await?;
-    ends(
+async fn review_executor_delegates() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (stage, task, history) = Box::pin(play_with_children("review", REVIEW)).await?;
+    check_delegate_results(
         &history,
         &[
             (ToolStatus::Refused, "the role `planner` has no tools"),
@@ -107,11 +107,11 @@ async fn an_executor_of_review_gives_pieces_away() -> Result<()> {
             (ToolStatus::Ok, "Taken over into your workspace: made.txt"),
         ],
     )?;
-    ensure!(history.count("RunBlocked") == 1, "it rests once for both: {}", history.kinds());
-    ensure!(holds(&stage, &task, "other.txt").await? == "other\nmade by a child\n");
-    ensure!(holds(&stage, &task, "litter.txt").await.is_err(), "what was dropped is there");
-    ensure!(played_by(&stage, &task).await? == ["react", "react"]);
-    stage.end().await
+    ensure!(history.count_kind("RunBlocked") == 1, "it rests once for both: {}", history.format_kinds());
+    ensure!(file_in_result(&stage, &task, "other.txt").await? == "other\nmade by a child\n");
+    ensure!(file_in_result(&stage, &task, "litter.txt").await.is_err(), "what was dropped is there");
+    ensure!(child_engines(&stage, &task).await? == ["react", "react"]);
+    stage.shut_down().await
 }
 
 const ARCHITECT: &str = r#"
@@ -132,8 +132,8 @@ text = '{"verdict": "accept", "reason": "it is there"}'
 "#;
 
 /// Each child was bound to read: its log says by which rule it was refused what it tried beside.
-async fn only_read(stage: &Stage, task: &TaskRecord) -> Result<()> {
-    for child in children(stage, task).await? {
+async fn check_children_only_read(stage: &ModelFixture, task: &TaskRecord) -> Result<()> {
+    for child in list_children(stage, task).await? {
         let task = &child.view.task;
         let by = task.delegated_by.as_ref().context("a child")?;
         if by.writes {
@@ -141,25 +141,25 @@ async fn only_read(stage: &Stage, task: &TaskRecord) -> Result<()> {
         }
         let rules = task.spec.policy.as_ref().map_or(&[][..], |policy| &policy.rules);
         ensure!(rules.len() == 1 && rules[0].tools.iter().any(|tool| tool == "run_command"), "{rules:?}");
-        let history = stage.coordinator.history(task.last_run.context("a run")?).await?;
+        let history = stage.coordinator.run_history(task.last_run.context("a run")?).await?;
         let is_refused = |event: &&RunEvent| match event {
             RunEvent::ToolRequested(open) => {
-                matches!(&open.policy, Verdict::Deny { rule, .. } if rule == "given")
+                matches!(&open.policy, PolicyVerdict::Deny { rule, .. } if rule == "given")
             }
             _ => false,
         };
         let refused = history.events.iter().filter(is_refused).count();
-        ensure!(refused == 2, "both that write and run: {}", history.kinds());
+        ensure!(refused == 2, "both that write and run: {}", history.format_kinds());
     }
     Ok(())
 }
 
 /// An architect changes nothing itself, and through no child either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_architect_gives_away_only_what_reads() -> Result<()> {
-    let _room = room().await;
-    let (stage, task, history) = Box::pin(played("architect", ARCHITECT)).await?;
-    ends(
+async fn architect_delegates_only_reading_work() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (stage, task, history) = Box::pin(play_with_children("architect", ARCHITECT)).await?;
+    check_delegate_results(
         &history,
         &[
             (ToolStatus::Refused, "the role `architect` gives only away what reads"),
@@ -167,11 +167,11 @@ async fn an_architect_gives_away_only_what_reads() -> Result<()> {
             (ToolStatus::Ok, "It changed no files."),
         ],
     )?;
-    ensure!(holds(&stage, &task, "made.txt").await.is_err(), "a child wrote for it");
-    only_read(&stage, &task).await?;
-    ensure!(played_by(&stage, &task).await? == ["react"]);
-    keeps(&stage, &task, "delegate-architect").await?;
-    stage.end().await
+    ensure!(file_in_result(&stage, &task, "made.txt").await.is_err(), "a child wrote for it");
+    check_children_only_read(&stage, &task).await?;
+    ensure!(child_engines(&stage, &task).await? == ["react"]);
+    keep_golden_log(&stage, &task, "delegate-architect").await?;
+    stage.shut_down().await
 }
 
 const TEAM: &str = r#"
@@ -210,10 +210,10 @@ text = '{"verdict": "approve", "summary": "right"}'
 
 /// Of the team's roles those give work away that list `delegate`: the architect what reads, the coder what writes as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn roles_of_the_team_that_list_the_tool_give_pieces_away() -> Result<()> {
-    let _room = room().await;
-    let (stage, task, history) = Box::pin(played("team", TEAM)).await?;
-    ends(
+async fn team_roles_with_the_delegate_tool_delegate() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (stage, task, history) = Box::pin(play_with_children("team", TEAM)).await?;
+    check_delegate_results(
         &history,
         &[
             (ToolStatus::Refused, "the role `architect` gives only away what reads"),
@@ -221,9 +221,9 @@ async fn roles_of_the_team_that_list_the_tool_give_pieces_away() -> Result<()> {
             (ToolStatus::Refused, "the role `tester` has no tool `delegate`"),
         ],
     )?;
-    ensure!(holds(&stage, &task, "made.txt").await? == "made by a child\n");
-    keeps(&stage, &task, "delegate-team").await?;
-    stage.end().await
+    ensure!(file_in_result(&stage, &task, "made.txt").await? == "made by a child\n");
+    keep_golden_log(&stage, &task, "delegate-team").await?;
+    stage.shut_down().await
 }
 
 const SOP: &str = r#"
@@ -263,10 +263,10 @@ calls = [{ name = "complete_task", args = { summary = "made" } }]
 /// Under `sop` the phase says what a piece may be: one that reads while somebody plans or reviews, one that writes only
 /// while somebody builds, none once all gates have passed. What reads can no more than read. The card of the same answer is heard after the child's answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
-    let _room = room().await;
-    let (stage, task, history) = Box::pin(played("sop", SOP)).await?;
-    ends(
+async fn sop_modes_delegate_only_what_they_may_do() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (stage, task, history) = Box::pin(play_with_children("sop", SOP)).await?;
+    check_delegate_results(
         &history,
         &[
             (ToolStatus::Refused, "(mode): plan mode only reads"),
@@ -278,10 +278,10 @@ async fn each_mode_of_sop_gives_away_what_it_may_do_itself() -> Result<()> {
             (ToolStatus::Refused, "(mode): all gates have passed"),
         ],
     )?;
-    only_read(&stage, &task).await?;
-    ensure!(holds(&stage, &task, "more.txt").await? == "made by a child\n");
-    ensure!(played_by(&stage, &task).await? == ["react", "react", "react"]);
-    stage.end().await
+    check_children_only_read(&stage, &task).await?;
+    ensure!(file_in_result(&stage, &task, "more.txt").await? == "made by a child\n");
+    ensure!(child_engines(&stage, &task).await? == ["react", "react", "react"]);
+    stage.shut_down().await
 }
 
 const INHERITS: &str = r#"
@@ -315,13 +315,13 @@ text = '{"verdict": "finish", "reason": "it is there"}'
 
 /// A piece that writes is played as its parent is, where nobody says otherwise: planner, executor, reviewer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writing_piece_is_played_by_its_parents_engine() -> Result<()> {
-    let _room = room().await;
-    let (stage, task, history) = Box::pin(played("review", INHERITS)).await?;
-    ends(&history, &[(ToolStatus::Ok, "Taken over into your workspace: made.txt")])?;
-    ensure!(played_by(&stage, &task).await? == ["review"]);
-    ensure!(holds(&stage, &task, "made.txt").await? == "made by a child\n");
-    stage.end().await
+async fn writing_child_uses_the_parent_engine() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (stage, task, history) = Box::pin(play_with_children("review", INHERITS)).await?;
+    check_delegate_results(&history, &[(ToolStatus::Ok, "Taken over into your workspace: made.txt")])?;
+    ensure!(child_engines(&stage, &task).await? == ["review"]);
+    ensure!(file_in_result(&stage, &task, "made.txt").await? == "made by a child\n");
+    stage.shut_down().await
 }
 
 const PLAN: &str = r#"
@@ -334,23 +334,23 @@ text = '{"steps": [{"kind": "command", "command": "true"}]}'
 /// No role of `plan` calls tools: the flag is refused before anything is stored, and a task that asks for it past the
 /// flag ends with the reason. A worker whose settings let any run delegate runs it as ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_gives_nothing_away_says_so_at_submit() -> Result<()> {
+async fn engine_without_delegation_is_refused_at_submit() -> Result<()> {
     const WHY: &str = "a run of the engine `plan` gives nothing away: none of its roles calls tools";
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let settings = "[run]\ndelegation_depth_max = 1\n";
-    let stage = Stage::set(Provider::OpenAi, &[("main", PLAN)], settings).await?;
-    let sample = Sample::new(&FILES)?;
+    let stage = ModelFixture::new(ModelProvider::OpenAi, &[("main", PLAN)], settings).await?;
+    let sample = SampleRepository::new(&FILES)?;
     let repo = sample.path().to_str().context("a UTF-8 path")?;
     let args = ["submit", "Do it", "--repo", repo, "--model", "openai:main", "--engine", "plan"];
-    let said = stage.coordinator.docket(&[&args[..], &["--delegate", "1"]].concat()).await?;
+    let said = stage.coordinator.run_docket(&[&args[..], &["--delegate", "1"]].concat()).await?;
     ensure!(said.stderr.contains(&format!("--delegate: {WHY}")) && !said.success(), "{said:?}");
-    let (task, history) = ended(&stage, submitted(&stage, &["--engine", "plan"]).await?).await?;
-    ensure!(task.state == TaskState::Completed, "{:?} {}", task.message, history.kinds());
+    let (task, history) = wait_until_ended(&stage, submit_delegating_task(&stage, &["--engine", "plan"]).await?).await?;
+    ensure!(task.state == TaskState::Completed, "{:?} {}", task.message, history.format_kinds());
     let mut spec = TaskSpec { attempts_max: 1, ..task.spec };
     spec.settings.delegation_depth_max = Some(1);
     let answer = stage.coordinator.client().submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
-    let task = stage.coordinator.ended(answer.tasks.first().context("a task")?.id).await?.task;
+    let task = stage.coordinator.wait_until_ended(answer.tasks.first().context("a task")?.id).await?.task;
     ensure!(task.state == TaskState::Discarded, "{task:?}");
     ensure!(task.message.as_ref().is_some_and(|said| said.contains(WHY)), "{:?}", task.message);
-    stage.end().await
+    stage.shut_down().await
 }

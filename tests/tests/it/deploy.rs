@@ -8,19 +8,19 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Coordinator, LeaseTime, Place, Tool, docket, has, run, run_fed, say};
+use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, docket_binary, has_program, run_program, run_with_input, print_notice};
 use serde_json::Value;
 
 /// Seconds that must be left beyond a worker's own grace for its processes to end.
 const BEYOND_GRACE_S: u64 = 30;
 
-fn folder() -> PathBuf {
+fn deploy_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root").join("deploy")
 }
 
 /// How long a worker lets runs end their turn, as its source has it.
-fn grace_s() -> Result<u64> {
-    let path = folder().join("../coordinator/cli/src/services/supervise.rs");
+fn worker_grace_s() -> Result<u64> {
+    let path = deploy_folder().join("../coordinator/cli/src/services/supervise.rs");
     let source = std::fs::read_to_string(path)?;
     let (_, rest) =
         source.split_once("const DRAIN_GRACE: Duration = Duration::from_secs(").context("the grace")?;
@@ -29,51 +29,51 @@ fn grace_s() -> Result<u64> {
 
 /// Every document of every YAML file, which Kubernetes' schemas have been asked about; `None` where what asks them is
 /// not there.
-async fn documents() -> Result<Option<BTreeMap<String, Vec<Value>>>> {
-    if !has("python3") {
+async fn kubernetes_documents() -> Result<Option<BTreeMap<String, Vec<Value>>>> {
+    if !has_program("python3") {
         return Ok(None);
     }
-    let folder = folder();
+    let folder = deploy_folder();
     let args = [folder.join("check.py").into_os_string(), folder.clone().into_os_string()];
-    let ended = run(Tool::Python, &folder, &[], &args).await?;
+    let ended = run_program(TestProgram::Python, &folder, &[], &args).await?;
     if ended.code() == Some(3) {
         let why = format!("skipped: {}; pip install pyyaml kubernetes-validate", ended.stderr.trim());
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {why}");
-        say(&why);
+        print_notice(&why);
         return Ok(None);
     }
-    Ok(Some(serde_json::from_str(&ended.ok()?)?))
+    Ok(Some(serde_json::from_str(&ended.into_stdout()?)?))
 }
 
 /// Whether the binary takes these arguments: `--help` at the end is reached only if all before it are good.
-async fn takes(args: &[String]) -> Result<bool> {
+async fn binary_accepts(args: &[String]) -> Result<bool> {
     let all: Vec<&str> = args.iter().map(String::as_str).chain(["--help"]).collect();
-    let ended = run(Tool::Docket, &folder(), &[], &all).await?;
+    let ended = run_program(TestProgram::Docket, &deploy_folder(), &[], &all).await?;
     ensure!(ended.success() || ended.code() == Some(2), "{ended:?}");
     Ok(ended.success())
 }
 
-fn words(value: &Value) -> Vec<String> {
+fn string_list(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// A flag's value.
-fn flag<'a>(args: &'a [String], name: &str) -> Option<&'a str> {
+fn flag_value<'a>(args: &'a [String], name: &str) -> Option<&'a str> {
     args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).map(String::as_str)
 }
 
 #[tokio::test]
-async fn units_are_what_systemd_takes_and_give_a_drain_its_time() -> Result<()> {
-    let probe = run(Tool::SystemdAnalyze, &folder(), &[], &["--version"]).await;
+async fn systemd_units_are_valid_and_allow_time_to_drain() -> Result<()> {
+    let probe = run_program(TestProgram::SystemdAnalyze, &deploy_folder(), &[], &["--version"]).await;
     if probe.is_err() {
-        say("skipped: no systemd-analyze here");
+        print_notice("skipped: no systemd-analyze here");
         ensure!(std::env::var_os("CI").is_none(), "CI needs systemd-analyze; .ci/run installs it");
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;
-    let binary = docket().to_str().context("UTF-8")?;
+    let binary = docket_binary().to_str().context("UTF-8")?;
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder().join("systemd"))? {
+    for entry in std::fs::read_dir(deploy_folder().join("systemd"))? {
         let path = entry?.path();
         let name = path.file_name().and_then(OsStr::to_str).context("a name")?;
         let text = std::fs::read_to_string(&path)?;
@@ -83,7 +83,7 @@ async fn units_are_what_systemd_takes_and_give_a_drain_its_time() -> Result<()> 
         std::fs::write(&copy, &there)?;
         let verify = async || {
             let args: [&OsStr; 3] = ["verify".as_ref(), "--man=no".as_ref(), copy.as_os_str()];
-            run(Tool::SystemdAnalyze, scratch.path(), &[], &args).await
+            run_program(TestProgram::SystemdAnalyze, scratch.path(), &[], &args).await
         };
         let ended = verify().await?;
         ensure!(ended.success() && ended.stderr.is_empty(), "{name}: {ended:?}");
@@ -92,11 +92,11 @@ async fn units_are_what_systemd_takes_and_give_a_drain_its_time() -> Result<()> 
         ensure!(!verify().await?.stderr.is_empty(), "{name}: a word that systemd does not know");
         let starts = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/docket "));
         let args: Vec<String> = starts.context("it starts docket")?.split(' ').map(str::to_owned).collect();
-        ensure!(takes(&args).await?, "{name}: {args:?}");
+        ensure!(binary_accepts(&args).await?, "{name}: {args:?}");
         if args[0] != "serve" {
             let stop = text.lines().find_map(|line| line.strip_prefix("TimeoutStopSec="));
             let stop: u64 = stop.context("a time to stop")?.parse()?;
-            ensure!(stop >= grace_s()? + BEYOND_GRACE_S, "{name}: {stop} s");
+            ensure!(stop >= worker_grace_s()? + BEYOND_GRACE_S, "{name}: {stop} s");
             ensure!(text.contains("KillMode=mixed"), "{name}: SIGTERM to all would end the runs at once");
             // Each of these would take the sandbox its namespaces, or its /proc.
             for forbidden in ["RestrictNamespaces=", "NoNewPrivileges=y", "PrivateUsers=", "ProtectProc="] {
@@ -107,31 +107,31 @@ async fn units_are_what_systemd_takes_and_give_a_drain_its_time() -> Result<()> 
     }
     ensure!(seen == 3, "{seen} units");
     let nonsense = ["serve".to_owned(), "--no-such-flag".to_owned()];
-    ensure!(!takes(&nonsense).await?, "arguments are looked at");
+    ensure!(!binary_accepts(&nonsense).await?, "arguments are looked at");
     Ok(())
 }
 
 /// What a selector wants is what the labels have.
-fn selects(selector: &Value, labels: &Value) -> bool {
+fn selector_matches(selector: &Value, labels: &Value) -> bool {
     selector
         .as_object()
         .is_some_and(|wanted| !wanted.is_empty() && wanted.iter().all(|(k, v)| labels[k] == *v))
 }
 
-fn named<'a>(all: &'a [&Value], kind: &str, name: &str) -> Option<&'a Value> {
+fn find_resource<'a>(all: &'a [&Value], kind: &str, name: &str) -> Option<&'a Value> {
     all.iter().copied().find(|one| one["kind"] == kind && one["metadata"]["name"] == name)
 }
 
 #[tokio::test]
-async fn kubernetes_names_lead_somewhere_and_a_busy_worker_has_its_time() -> Result<()> {
-    let Some(files) = documents().await? else { return Ok(()) };
+async fn kubernetes_references_resolve_and_workers_have_time_to_drain() -> Result<()> {
+    let Some(files) = kubernetes_documents().await? else { return Ok(()) };
     let all: Vec<&Value> = ["kubernetes/docket.yaml", "kubernetes/keda.yaml"]
         .into_iter()
         .flat_map(|file| files[file].iter())
         .collect();
     let deployments: Vec<&Value> = all.iter().copied().filter(|one| one["kind"] == "Deployment").collect();
     ensure!(deployments.len() == 2, "coordinator and worker");
-    let namespace = named(&all, "Namespace", "docket").context("a namespace")?["metadata"]["name"].clone();
+    let namespace = find_resource(&all, "Namespace", "docket").context("a namespace")?["metadata"]["name"].clone();
     for one in all.iter().filter(|one| one["kind"] != "Namespace") {
         ensure!(one["metadata"]["namespace"] == namespace, "{one}");
     }
@@ -140,17 +140,17 @@ async fn kubernetes_names_lead_somewhere_and_a_busy_worker_has_its_time() -> Res
         let name = deployment["metadata"]["name"].as_str().context("a name")?;
         let template = &deployment["spec"]["template"];
         let labels = &template["metadata"]["labels"];
-        ensure!(selects(&deployment["spec"]["selector"]["matchLabels"], labels), "{name}: its own pods");
+        ensure!(selector_matches(&deployment["spec"]["selector"]["matchLabels"], labels), "{name}: its own pods");
         let pod = &template["spec"];
         let [container] = pod["containers"].as_array().context("containers")?.as_slice() else {
             anyhow::bail!("{name}: one container")
         };
-        let args = words(&container["args"]);
-        ensure!(takes(&args).await?, "{name}: docket does not take {args:?}");
+        let args = string_list(&container["args"]);
+        ensure!(binary_accepts(&args).await?, "{name}: docket does not take {args:?}");
         for from in container["envFrom"].as_array().into_iter().flatten() {
             for (of, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
                 if let Some(wanted) = from[of]["name"].as_str() {
-                    ensure!(named(&all, kind, wanted).is_some(), "{name}: no {kind} {wanted}");
+                    ensure!(find_resource(&all, kind, wanted).is_some(), "{name}: no {kind} {wanted}");
                 }
             }
         }
@@ -172,13 +172,13 @@ async fn kubernetes_names_lead_somewhere_and_a_busy_worker_has_its_time() -> Res
         }
         if args[0] == "worker" {
             let grace = pod["terminationGracePeriodSeconds"].as_u64().context("a grace")?;
-            ensure!(grace >= grace_s()? + BEYOND_GRACE_S, "{name}: {grace} s");
-            let count = flag(&args, "--slots").context("slots")?.to_owned();
-            let queues = flag(&args, "--queues").context("queues")?.to_owned();
+            ensure!(grace >= worker_grace_s()? + BEYOND_GRACE_S, "{name}: {grace} s");
+            let count = flag_value(&args, "--slots").context("slots")?.to_owned();
+            let queues = flag_value(&args, "--queues").context("queues")?.to_owned();
             slots.insert(name, (count, queues));
         } else {
             ensure!(deployment["spec"]["replicas"].as_u64() >= Some(2), "{name}: two at least");
-            let listen = flag(&args, "--listen").context("an address")?;
+            let listen = flag_value(&args, "--listen").context("an address")?;
             let port = container["ports"][0]["containerPort"].as_u64().context("a port")?;
             ensure!(listen == format!("0.0.0.0:{port}"), "{name}: {listen}, {port}");
         }
@@ -191,86 +191,86 @@ async fn kubernetes_names_lead_somewhere_and_a_busy_worker_has_its_time() -> Res
             Some("NetworkPolicy") => &one["spec"]["podSelector"]["matchLabels"],
             _ => continue,
         };
-        let of = deployments.iter().find(|d| selects(selector, &d["spec"]["template"]["metadata"]["labels"]));
+        let of = deployments.iter().find(|d| selector_matches(selector, &d["spec"]["template"]["metadata"]["labels"]));
         ensure!(of.is_some(), "{one} selects nobody");
     }
-    scales(&all, &slots)
+    check_scaler(&all, &slots)
 }
 
 /// The scaler asks a coordinator that is there for what is there, of the queue that the workers serve.
-fn scales(all: &[&Value], slots: &BTreeMap<&str, (String, String)>) -> Result<()> {
-    let scaled = named(all, "ScaledObject", "docket-worker").context("a scaler")?;
+fn check_scaler(all: &[&Value], slots: &BTreeMap<&str, (String, String)>) -> Result<()> {
+    let scaled = find_resource(all, "ScaledObject", "docket-worker").context("a scaler")?;
     let target = scaled["spec"]["scaleTargetRef"]["name"].as_str().context("its target")?;
     let (count, queue) = slots.get(target).with_context(|| format!("{target} is no worker"))?;
     let trigger = &scaled["spec"]["triggers"][0];
     let asks = &trigger["metadata"];
     ensure!(asks["targetValue"] == **count, "a worker takes {count}: {asks}");
     let url = asks["url"].as_str().context("an address")?;
-    let service = named(all, "Service", "docket").context("a service")?;
+    let service = find_resource(all, "Service", "docket").context("a service")?;
     let port = service["spec"]["ports"][0]["port"].as_u64().context("a port")?;
     ensure!(url == format!("http://docket.docket.svc.cluster.local:{port}/v1/queues/{queue}/load"), "{url}");
     let document = docket_coordinator::http::openapi_document();
     ensure!(document["paths"]["/v1/queues/{name}/load"]["get"].is_object(), "there is no such route");
     let wanted =
-        docket_schema::wire::QueueLoad { wanted: 1, running: 0, available: 1, oldest_available_s: 0 };
+        docket_schema::api::QueueLoad { wanted: 1, running: 0, available: 1, oldest_available_s: 0 };
     let wanted = serde_json::to_value(wanted)?;
     ensure!(wanted[asks["valueLocation"].as_str().context("a place")?] == 1, "what runs counts as well");
-    let hosts = &named(all, "ConfigMap", "docket-coordinator").context("settings")?["data"]["DOCKET_HOSTS"];
+    let hosts = &find_resource(all, "ConfigMap", "docket-coordinator").context("settings")?["data"]["DOCKET_HOSTS"];
     let host = url.trim_start_matches("http://").split(':').next().context("a host")?;
     ensure!(hosts.as_str().is_some_and(|hosts| hosts.split(',').any(|one| one == host)), "{host}: {hosts}");
     let authentication = trigger["authenticationRef"]["name"].as_str().context("an authentication")?;
-    let authentication = named(all, "TriggerAuthentication", authentication).context("is there")?;
+    let authentication = find_resource(all, "TriggerAuthentication", authentication).context("is there")?;
     let secret = &authentication["spec"]["secretTargetRef"][0];
-    let from = named(all, "Secret", secret["name"].as_str().context("a name")?).context("its secret")?;
+    let from = find_resource(all, "Secret", secret["name"].as_str().context("a name")?).context("its secret")?;
     ensure!(from["stringData"][secret["key"].as_str().context("a key")?].is_string(), "{secret}");
     Ok(())
 }
 
 #[tokio::test]
-async fn compose_and_the_image_start_what_docket_takes() -> Result<()> {
-    let dockerfile = std::fs::read_to_string(folder().join("Dockerfile"))?;
+async fn compose_and_image_use_valid_arguments() -> Result<()> {
+    let dockerfile = std::fs::read_to_string(deploy_folder().join("Dockerfile"))?;
     let built = dockerfile.lines().find_map(|line| line.strip_prefix("FROM rust:")).context("a compiler")?;
-    let manifest = std::fs::read_to_string(folder().join("../Cargo.toml"))?;
+    let manifest = std::fs::read_to_string(deploy_folder().join("../Cargo.toml"))?;
     let version = built.split('-').next().context("a version")?;
     ensure!(manifest.contains(&format!("rust-version = \"{version}\"")), "the image has Rust {version}");
     ensure!(
         dockerfile.contains("USER 10001") && dockerfile.contains(r#"ENTRYPOINT ["/usr/local/bin/docket"]"#)
     );
-    let Some(files) = documents().await? else { return Ok(()) };
+    let Some(files) = kubernetes_documents().await? else { return Ok(()) };
     let [compose] = files["compose.yaml"].as_slice() else { anyhow::bail!("one document") };
     let services = compose["services"].as_object().context("services")?;
     for (name, service) in services {
-        let networks = words(&service["networks"]);
+        let networks = string_list(&service["networks"]);
         ensure!(networks.iter().all(|one| compose["networks"].get(one).is_some()), "{name}: {networks:?}");
         let needs = match &service["depends_on"] {
             Value::Object(needs) => needs.keys().cloned().collect(),
-            list => words(list),
+            list => string_list(list),
         };
         ensure!(needs.iter().all(|one| services.contains_key(one)), "{name}: {needs:?}");
-        for volume in words(&service["volumes"]) {
+        for volume in string_list(&service["volumes"]) {
             let of = volume.split(':').next().context("a volume")?;
             ensure!(compose["volumes"].get(of).is_some(), "{name}: {volume}");
         }
         if service["image"] == "docket" {
-            let args = words(&service["command"]);
-            ensure!(takes(&args).await?, "{name}: docket does not take {args:?}");
+            let args = string_list(&service["command"]);
+            ensure!(binary_accepts(&args).await?, "{name}: docket does not take {args:?}");
         }
     }
     ensure!(services["coordinator"]["deploy"]["replicas"] == 2);
     let stop = services["worker"]["stop_grace_period"].as_str().context("a time to stop")?;
     let stop: u64 = stop.trim_end_matches('s').parse()?;
-    ensure!(stop >= grace_s()? + BEYOND_GRACE_S, "{stop} s");
+    ensure!(stop >= worker_grace_s()? + BEYOND_GRACE_S, "{stop} s");
     let url = services["worker"]["environment"]["DOCKET_URL"].as_str().context("an address")?;
     let hosts = services["coordinator"]["environment"]["DOCKET_HOSTS"].as_str().context("its names")?;
-    let listen = words(&services["coordinator"]["command"]);
-    let port = flag(&listen, "--listen").and_then(|at| at.rsplit(':').next()).context("a port")?;
+    let listen = string_list(&services["coordinator"]["command"]);
+    let port = flag_value(&listen, "--listen").and_then(|at| at.rsplit(':').next()).context("a port")?;
     ensure!(url == format!("http://{hosts}:{port}"), "{url}");
-    rules(&files)
+    check_rules(&files)
 }
 
 /// The expressions of Grafana's board, each as a rule that Prometheus can be asked about.
-fn of_the_board() -> Result<Vec<String>> {
-    let board: Value = serde_json::from_str(&std::fs::read_to_string(folder().join("grafana/docket.json"))?)?;
+fn grafana_expressions() -> Result<Vec<String>> {
+    let board: Value = serde_json::from_str(&std::fs::read_to_string(deploy_folder().join("grafana/docket.json"))?)?;
     let panels = board["panels"].as_array().context("panels")?;
     let (mut ids, mut taken, mut expressions) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for panel in panels {
@@ -292,28 +292,28 @@ fn of_the_board() -> Result<Vec<String>> {
 }
 
 /// Whether promtool is here; in CI it is.
-async fn promtool() -> Result<bool> {
-    if run(Tool::Promtool, &folder(), &[], &["--version"]).await.is_ok_and(|ended| ended.success()) {
+async fn is_promtool_available() -> Result<bool> {
+    if run_program(TestProgram::Promtool, &deploy_folder(), &[], &["--version"]).await.is_ok_and(|ended| ended.success()) {
         return Ok(true);
     }
-    say("skipped: no promtool here (Debian's package prometheus)");
+    print_notice("skipped: no promtool here (Debian's package prometheus)");
     ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
     Ok(false)
 }
 
 #[tokio::test]
-async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> Result<()> {
-    let expressions = of_the_board()?;
-    let source = std::fs::read_to_string(folder().join("../coordinator/src/http/metrics.rs"))?;
+async fn prometheus_rules_board_and_metrics_are_valid() -> Result<()> {
+    let expressions = grafana_expressions()?;
+    let source = std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/metrics.rs"))?;
     for expression in &expressions {
-        told(&source, expression)?;
+        check_series_exist(&source, expression)?;
     }
-    if !promtool().await? {
+    if !is_promtool_available().await? {
         return Ok(());
     }
     let place = tempfile::tempdir()?;
     for name in ["alerts.yml", "alerts_test.yml", "prometheus.yml"] {
-        std::fs::copy(folder().join("prometheus").join(name), place.path().join(name))?;
+        std::fs::copy(deploy_folder().join("prometheus").join(name), place.path().join(name))?;
     }
     let path = place.path().join("prometheus.yml");
     let token = place.path().join("docket.token");
@@ -329,11 +329,11 @@ async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> 
     let rules = serde_json::json!({ "groups": [{ "name": "board", "rules": rules.collect::<Vec<_>>() }] });
     std::fs::write(place.path().join("board.yml"), rules.to_string())?;
     for args in [["check", "config", "prometheus.yml"], ["check", "rules", "board.yml"]] {
-        run(Tool::Promtool, place.path(), &[], &args).await?.ok()?;
+        run_program(TestProgram::Promtool, place.path(), &[], &args).await?.into_stdout()?;
     }
     // The control: it does not take what is wrong.
     std::fs::write(place.path().join("wrong.yml"), rules.to_string().replace("sum(", "sum(("))?;
-    ensure!(!run(Tool::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"]).await?.success());
+    ensure!(!run_program(TestProgram::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"]).await?.success());
     // Each alert fires when it should, and is silent when it should.
     let alerts = std::fs::read_to_string(place.path().join("alerts.yml"))?;
     let tested = std::fs::read_to_string(place.path().join("alerts_test.yml"))?;
@@ -341,16 +341,16 @@ async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> 
         ensure!(tested.matches(&format!("alertname: {name}")).count() >= 2, "no test of {name}");
     }
     let test_rules = ["test", "rules", "alerts_test.yml"];
-    run(Tool::Promtool, place.path(), &[], &test_rules).await?.ok()?;
+    run_program(TestProgram::Promtool, place.path(), &[], &test_rules).await?.into_stdout()?;
     std::fs::write(place.path().join("alerts.yml"), alerts.replace("for: 30m", "for: 45m"))?;
-    ensure!(!run(Tool::Promtool, place.path(), &[], &test_rules).await?.success(), "the control");
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    ensure!(!run_program(TestProgram::Promtool, place.path(), &[], &test_rules).await?.success(), "the control");
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build()?;
     let url = format!("{}/metrics", coordinator.address());
     let told = http.get(url).bearer_auth(coordinator.token()).send().await?.text().await?;
-    let linted = run_fed(Tool::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes()).await?;
-    linted.ok().with_context(|| told.clone())?;
+    let linted = run_with_input(TestProgram::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes()).await?;
+    linted.into_stdout().with_context(|| told.clone())?;
     let alone = ["docket_notification_deliveries", "docket_inbox_rows"];
     for (name, rest) in
         alone.into_iter().flat_map(|name| alerts.match_indices(name)).map(|(at, name)| (name, &alerts[at..]))
@@ -362,7 +362,7 @@ async fn prometheus_takes_the_rules_the_board_and_what_a_coordinator_tells() -> 
 }
 
 /// Every series that an expression asks for is one that `/metrics` tells; how many it asks for.
-fn told(source: &str, expression: &str) -> Result<usize> {
+fn check_series_exist(source: &str, expression: &str) -> Result<usize> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names = expression.split(|c| !is_part(c)).filter(|word| word.starts_with("docket_"));
     let mut asked = 0;
@@ -375,13 +375,13 @@ fn told(source: &str, expression: &str) -> Result<usize> {
 }
 
 /// Every series that a rule asks for is one that `/metrics` tells.
-fn rules(files: &BTreeMap<String, Vec<Value>>) -> Result<()> {
-    let source = std::fs::read_to_string(folder().join("../coordinator/src/http/metrics.rs"))?;
+fn check_rules(files: &BTreeMap<String, Vec<Value>>) -> Result<()> {
+    let source = std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/metrics.rs"))?;
     let rules = files["prometheus/alerts.yml"][0]["groups"][0]["rules"].as_array().context("rules")?;
     let mut asked = 0;
     for rule in rules {
         let expression = rule["expr"].as_str().context("an expression")?;
-        asked += told(&source, expression)?;
+        asked += check_series_exist(&source, expression)?;
         ensure!(rule["annotations"]["summary"].is_string(), "{rule}");
     }
     ensure!(asked >= 6, "{asked} series");

@@ -5,7 +5,7 @@
 //! the output of `docket replay --output`, which are meant for programs.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Sample, Terminal, Tool, room, run};
+use docket_tests::system::{FinishedProcess, SampleRepository, DocketTerminal, TestProgram, acquire_scenario_slot, run_program};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -15,9 +15,9 @@ const HOSTILE: &str = "A\u{1b}]0;pwned\u{7}B\u{1b}[31mC\u{1b}]52;c;cHduZWQ=\u{7}
 /// The same as a file's name, in what `printf` takes.
 const HOSTILE_NAME: &str = r"n\033]0;pwned\007\302\233m\342\200\256\342\200\213\363\240\201\201.txt";
 
-struct Scene {
+struct HostileFixture {
     home: TempDir,
-    sample: Sample,
+    sample: SampleRepository,
     task: String,
     run: String,
     /// What `docket run` said while it ran.
@@ -27,21 +27,21 @@ struct Scene {
 }
 
 /// Text as a basic string of TOML, every character by its number.
-fn toml(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     let each = text.chars().map(|c| format!("\\U{:08X}", u32::from(c)));
     format!("\"{}\"", each.collect::<String>())
 }
 
-impl Scene {
-    async fn play() -> Result<Self> {
+impl HostileFixture {
+    async fn play_hostile_run() -> Result<Self> {
         let home = tempfile::tempdir()?;
-        let sample = Sample::new(&[("a.txt", "one\n")])?;
-        let hostile = toml(&format!("{HOSTILE}\u{0}"));
-        let make = toml(&format!(
+        let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
+        let hostile = toml_string(&format!("{HOSTILE}\u{0}"));
+        let make = toml_string(&format!(
             "n=$(printf '{HOSTILE_NAME}'); printf '%s\\n' '{HOSTILE}' > \"$n\"; mkdir \"d$n\"; cp \"$n\" \"d$n/f\"; ln -s \"$n\" l; \
              printf '%s\\0' '{HOSTILE}'; printf '%s' '{HOSTILE}' >&2; cp \"$n\" plain.txt; exit 3"
         ));
-        let script = sample.script(&format!(
+        let script = sample.write_script(&format!(
             r#"
 [[turns]]
 text = {hostile}
@@ -72,12 +72,12 @@ text = {hostile}
         let script = script.to_str().context("UTF-8")?.to_owned();
         let prompt = format!("{HOSTILE}\n\nmore {HOSTILE}");
         let args = ["run", &prompt, "--repo", &repo, "--model", "scripted:x", "--script", &script];
-        scene.screen = scene.on_terminal(&args).await?;
-        let lived = scene.docket(&args).await?;
+        scene.screen = scene.run_on_terminal(&args).await?;
+        let lived = scene.run_docket(&args).await?;
         ensure!(lived.stdout.contains(HOSTILE), "the patch of `docket run` is exact in a pipe: {lived:?}");
         scene.lived = lived.stderr.clone();
         let row: Value = {
-            let all = scene.docket(&["ps", "--json"]).await?.ok()?;
+            let all = scene.run_docket(&["ps", "--json"]).await?.into_stdout()?;
             serde_json::from_str(all.lines().next().context("a task")?)?
         };
         scene.run = row["run"].as_str().with_context(|| format!("a run: {row} {lived:?}"))?.to_owned();
@@ -85,20 +85,20 @@ text = {hostile}
         Ok(scene)
     }
 
-    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+    async fn run_docket(&self, args: &[&str]) -> Result<FinishedProcess> {
         let home = self.home.path();
-        run(Tool::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await
+        run_program(TestProgram::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await
     }
 
-    async fn on_terminal(&self, args: &[&str]) -> Result<String> {
+    async fn run_on_terminal(&self, args: &[&str]) -> Result<String> {
         let home = self.home.path();
-        let mut terminal = Terminal::start(home, &[("DOCKET_HOME", home.as_os_str())], args)?;
+        let mut terminal = DocketTerminal::start(home, &[("DOCKET_HOME", home.as_os_str())], args)?;
         terminal.wait().await?;
-        Ok(terminal.all())
+        Ok(terminal.full_output())
     }
 
     /// What each reading command is called with; and whether its standard output is exact in a pipe.
-    fn commands(&self) -> Vec<(Vec<String>, bool)> {
+    fn reading_commands(&self) -> Vec<(Vec<String>, bool)> {
         let (task, run) = (self.task.as_str(), self.run.as_str());
         let wrong = format!("no-{HOSTILE}");
         let all: [(&[&str], bool); 30] = [
@@ -139,7 +139,7 @@ text = {hostile}
 }
 
 /// By a list of its own, not docket's.
-fn is_raw(c: char) -> bool {
+fn is_raw_control(c: char) -> bool {
     let n = u32::from(c);
     (n < 0x20 && c != '\n' && c != '\t')
         || (0x7f..=0x9f).contains(&n)
@@ -150,8 +150,8 @@ fn is_raw(c: char) -> bool {
         || (0xe0000..=0xe007f).contains(&n)
 }
 
-fn harmless(text: &str, of: &str) -> Result<()> {
-    let raw = text.char_indices().find(|(_, c)| is_raw(*c));
+fn check_harmless(text: &str, of: &str) -> Result<()> {
+    let raw = text.char_indices().find(|(_, c)| is_raw_control(*c));
     let around = |at: usize| {
         text[..at].chars().rev().take(60).collect::<Vec<_>>().into_iter().rev().collect::<String>()
     };
@@ -160,13 +160,13 @@ fn harmless(text: &str, of: &str) -> Result<()> {
 }
 
 /// A terminal's bytes without what docket itself says to it: colours, line ends, the progress line.
-fn without_own(text: &str) -> String {
-    without_sequences(text).replace("\r\n", "\n").replace('\r', "\n")
+fn strip_own_sequences(text: &str) -> String {
+    strip_csi_sequences(text).replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// Takes out `ESC [ numbers letter`. A stranger's own such sequence must not come that far: it is looked for by
 /// what stands around it.
-fn without_sequences(text: &str) -> String {
+fn strip_csi_sequences(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
@@ -178,42 +178,42 @@ fn without_sequences(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_stranger_drives_the_terminal() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::play().await?;
+async fn untrusted_text_cannot_control_the_terminal() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileFixture::play_hostile_run().await?;
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    wrong.extend(harmless(&scene.lived, "docket run, standard error").err());
+    wrong.extend(check_harmless(&scene.lived, "docket run, standard error").err());
     ensure!(scene.screen.contains("pwned") && scene.screen.contains("diff --git"), "{:?}", scene.screen);
     ensure!(
         !scene.screen.contains("C\u{1b}]52") && !scene.screen.contains("B\u{1b}[31mC"),
         "{:?}",
         scene.screen
     );
-    wrong.extend(harmless(&without_own(&scene.screen), "docket run, on a terminal").err());
-    for (args, exact) in scene.commands() {
+    wrong.extend(check_harmless(&strip_own_sequences(&scene.screen), "docket run, on a terminal").err());
+    for (args, exact) in scene.reading_commands() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let done = scene.docket(&args).await?;
+        let done = scene.run_docket(&args).await?;
         let named = format!("docket {} {}", args[0], args[1..].join(" ").escape_debug());
         // The control: the strings are really there.
         seen += usize::from(done.stdout.contains("pwned") || done.stderr.contains("pwned"));
         if exact {
             ensure!(done.stdout.contains(HOSTILE), "{named} is exact in a pipe: {:?}", done.stdout);
         } else {
-            wrong.extend(harmless(&done.stdout, &format!("{named}, standard output")).err());
+            wrong.extend(check_harmless(&done.stdout, &format!("{named}, standard output")).err());
         }
-        wrong.extend(harmless(&done.stderr, &format!("{named}, standard error")).err());
+        wrong.extend(check_harmless(&done.stderr, &format!("{named}, standard error")).err());
         if args[0] == "step" {
             continue;
         }
-        let screen = scene.on_terminal(&args).await?;
+        let screen = scene.run_on_terminal(&args).await?;
         ensure!(!screen.contains("C\u{1b}]52") && !screen.contains("B\u{1b}[31mC"), "{named}: {screen:?}");
-        wrong.extend(harmless(&without_own(&screen), &format!("{named}, on a terminal")).err());
+        wrong.extend(check_harmless(&strip_own_sequences(&screen), &format!("{named}, on a terminal")).err());
     }
     let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     // JSON that says them by number means them.
     let row: Value =
-        serde_json::from_str(scene.docket(&["show", &scene.task, "--json"]).await?.ok()?.trim())?;
+        serde_json::from_str(scene.run_docket(&["show", &scene.task, "--json"]).await?.into_stdout()?.trim())?;
     ensure!(row.to_string().contains('\u{202e}'), "what is parsed is what was written: {row}");
     ensure!(seen >= 20, "only {seen} commands showed a stranger's text");
     Ok(())

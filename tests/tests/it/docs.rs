@@ -15,14 +15,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::tool::ToolSet;
 use docket_tests::{
-    docs::{Page, Room, play},
-    pg_cluster::{Cluster, ClusterOptions},
-    system::{Alone, Sample, Tool, alone, docket, has, has_address, loopback_up, room, run, say},
+    docs::{DocsPage, PageEnvironment, run_page},
+    pg_cluster::{PostgresCluster, ClusterOptions},
+    system::{TestIsolation, SampleRepository, TestProgram, run_in_namespaces, docket_binary, has_program, add_address, bring_loopback_up, acquire_scenario_slot, run_program, print_notice},
 };
 
 mod providers;
 
-use providers::Providers;
+use providers::ProviderEndpoints;
 
 /// How long a page may take on a busy machine, its namespaces and its end included.
 const PAGE_MAX: Duration = Duration::from_secs(300);
@@ -121,7 +121,7 @@ text = "`greet.sh --shout NAME` greets in capitals, and a test says so."
 
 /// What a page needs beside a repository and a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
+enum PageSetup {
     /// On a machine where docket was never used.
     Fresh,
     /// As `start.md` leaves it: a key in the environment, a model in `docket.toml`.
@@ -202,72 +202,72 @@ const NOT_RUN: &[(&str, &str)] = &[
 
 /// Each tool of the wide set is named where they are told of.
 #[test]
-fn every_wide_tool_is_named() -> Result<()> {
-    let text = std::fs::read_to_string(root().join("coordinator/docs/topics/tools.md"))?;
+fn every_wide_tool_is_documented() -> Result<()> {
+    let text = std::fs::read_to_string(repository_root().join("coordinator/docs/topics/tools.md"))?;
     for set in ToolSet::ALL {
-        let lacking = docket_worker::tools::specs_of(set).into_iter().map(|spec| spec.name);
+        let lacking = docket_worker::tools::tool_specs(set).into_iter().map(|spec| spec.name);
         let lacking: Vec<String> = lacking.filter(|name| !text.contains(&format!("`{name}`"))).collect();
         ensure!(lacking.is_empty(), "not in tools.md: {lacking:?}");
     }
     Ok(())
 }
 
-fn root() -> &'static Path {
+fn repository_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's root")
 }
 
-fn read(name: &str) -> Result<Page> {
-    let text = std::fs::read_to_string(root().join(name)).with_context(|| name.to_owned())?;
-    Ok(Page::read(name, &text)?)
+fn read_page(name: &str) -> Result<DocsPage> {
+    let text = std::fs::read_to_string(repository_root().join(name)).with_context(|| name.to_owned())?;
+    Ok(DocsPage::parse(name, &text)?)
 }
 
 /// Only one page at a time has the ports where there are no namespaces.
 static PORTS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-async fn page(test: &str, name: &str, begins: Begins) -> Result<()> {
-    let _room = room().await;
-    let page = read(name)?;
-    if PROGRAMS.into_iter().any(|program| page.uses(program) && !has(program)) {
+async fn play_page(test: &str, name: &str, begins: PageSetup) -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let page = read_page(name)?;
+    if PROGRAMS.into_iter().any(|program| page.uses_program(program) && !has_program(program)) {
         return Ok(());
     }
-    let _ports = match alone(test, PAGE_MAX).await? {
-        Alone::Done => return Ok(()),
-        Alone::Inside => {
-            loopback_up()?;
+    let _ports = match run_in_namespaces(test, PAGE_MAX).await? {
+        TestIsolation::Done => return Ok(()),
+        TestIsolation::Inside => {
+            bring_loopback_up()?;
             None
         }
-        Alone::Bare if begins == Begins::WithAddress => {
-            say(&format!("{name} was NOT played: it needs a network namespace, which root can have"));
+        TestIsolation::Unavailable if begins == PageSetup::WithAddress => {
+            print_notice(&format!("{name} was NOT played: it needs a network namespace, which root can have"));
             return Ok(());
         }
-        Alone::Bare => Some(PORTS.lock().await),
+        TestIsolation::Unavailable => Some(PORTS.lock().await),
     };
-    let Some(stage) = Stage::new(begins).await? else { return Ok(()) };
-    play(&page, &stage.room).await?;
-    say(&format!("{name} was played; {} model calls", stage.providers.calls()));
+    let Some(stage) = ReaderMachine::new(begins).await? else { return Ok(()) };
+    run_page(&page, &stage.room).await?;
+    print_notice(&format!("{name} was played; {} model calls", stage.providers.call_count()));
     Ok(())
 }
 
 /// A reader's machine.
-struct Stage {
-    room: Room,
-    providers: Providers,
+struct ReaderMachine {
+    room: PageEnvironment,
+    providers: ProviderEndpoints,
     // Held until the page was played.
-    _repository: Sample,
+    _repository: SampleRepository,
     _folder: tempfile::TempDir,
-    _cluster: Option<Cluster>,
+    _cluster: Option<PostgresCluster>,
 }
 
-impl Stage {
+impl ReaderMachine {
     /// `None` where this machine lacks what the page needs, which is said.
-    async fn new(begins: Begins) -> Result<Option<Self>> {
+    async fn new(begins: PageSetup) -> Result<Option<Self>> {
         let folder = tempfile::Builder::new().prefix("docket-docs-").tempdir()?;
         let at = |name: &str| folder.path().join(name);
         let (home, programs, hosts) = (at("home"), at("bin"), at("hosts"));
         for made in [&home, &programs, &hosts] {
             std::fs::create_dir(made)?;
         }
-        std::os::unix::fs::symlink(docket(), programs.join("docket"))?;
+        std::os::unix::fs::symlink(docket_binary(), programs.join("docket"))?;
         // Copies to the home that stands for the other machine.
         let scp = format!(
             "#!/bin/sh\nset -eu\nmkdir -p '{0}'/\"${{2%%:*}}\"\ncp -- \"$1\" '{0}'/\"${{2%%:*}}/${{2#*:}}\"\n",
@@ -278,48 +278,48 @@ impl Stage {
             home.join(".gitconfig"),
             "[user]\nname = Reader\nemail = reader@example.org\n[init]\ndefaultBranch = main\n",
         )?;
-        let repository = Sample::new(&FILES)?;
+        let repository = SampleRepository::new(&FILES)?;
         let remote = at("greet.git");
-        git(folder.path(), &["clone", "--quiet", "--bare", text(repository.path())?, text(&remote)?]).await?;
-        git(repository.path(), &["remote", "add", "origin", text(&remote)?]).await?;
-        let mut providers = Providers::start(SCRIPT, &KEYS).await?;
-        let mut env = providers.env();
+        git(folder.path(), &["clone", "--quiet", "--bare", path_text(repository.path())?, path_text(&remote)?]).await?;
+        git(repository.path(), &["remote", "add", "origin", path_text(&remote)?]).await?;
+        let mut providers = ProviderEndpoints::start(SCRIPT, &KEYS).await?;
+        let mut env = providers.client_env();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path: OsString = [programs.as_os_str(), &path].join(OsStr::new(":"));
         env.push(("PATH".to_owned(), path));
         let place = home.join(".local/share/docket");
-        if begins != Begins::Fresh {
+        if begins != PageSetup::Fresh {
             env.push(("ANTHROPIC_API_KEY".to_owned(), KEYS[0].into()));
             std::fs::create_dir_all(&place)?;
             std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700))?;
             std::fs::write(place.join("docket.toml"), "[task]\nmodel = \"anthropic:claude-sonnet-5-5\"\n")?;
         }
-        if begins == Begins::AfterStart {
+        if begins == PageSetup::AfterStart {
             let env = [("DOCKET_HOME", place.as_os_str())];
-            run(Tool::Docket, &home, &env, &["db", "migrate"]).await?.ok()?;
+            run_program(TestProgram::Docket, &home, &env, &["db", "migrate"]).await?.into_stdout()?;
         }
         let mut cluster = None;
-        if begins == Begins::WithPostgres {
-            let Some(started) = Cluster::start_own(ClusterOptions::default()) else { return Ok(None) };
+        if begins == PageSetup::WithPostgres {
+            let Some(started) = PostgresCluster::start_private(ClusterOptions::default()) else { return Ok(None) };
             let port = started.port().context("a cluster of our own")?;
-            providers.also(POSTGRES, SocketAddr::from(([127, 0, 0, 1], port))).await?;
+            providers.forward_port(POSTGRES, SocketAddr::from(([127, 0, 0, 1], port))).await?;
             create_database(started.url()).await?;
             cluster = Some(started);
         }
-        if begins == Begins::WithAddress {
-            has_address("10.0.0.5".parse()?)?;
+        if begins == PageSetup::WithAddress {
+            add_address("10.0.0.5".parse()?)?;
         }
-        let room = Room { home, folder: repository.path().to_owned(), hosts, env, limit: COMMANDS_MAX };
+        let room = PageEnvironment { home, folder: repository.path().to_owned(), hosts, env, limit: COMMANDS_MAX };
         Ok(Some(Self { room, providers, _repository: repository, _folder: folder, _cluster: cluster }))
     }
 }
 
-fn text(path: &Path) -> Result<&str> {
+fn path_text(path: &Path) -> Result<&str> {
     path.to_str().context("a UTF-8 path")
 }
 
 async fn git(folder: &Path, args: &[&str]) -> Result<()> {
-    run(Tool::Git, folder, &[], args).await?.ok().map(drop)
+    run_program(TestProgram::Git, folder, &[], args).await?.into_stdout().map(drop)
 }
 
 fn write_program(path: &Path, text: &str) -> Result<()> {
@@ -336,16 +336,16 @@ async fn create_database(url: &str) -> Result<()> {
 }
 
 /// Every page of the documentation.
-fn pages() -> Result<BTreeSet<String>> {
+fn list_pages() -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::from(["README.md".to_owned()]);
-    let mut folders = vec![root().join("coordinator/docs")];
+    let mut folders = vec![repository_root().join("coordinator/docs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "md") {
-                found.insert(text(path.strip_prefix(root())?)?.to_owned());
+                found.insert(path_text(path.strip_prefix(repository_root())?)?.to_owned());
             }
         }
     }
@@ -353,19 +353,19 @@ fn pages() -> Result<BTreeSet<String>> {
 }
 
 #[test]
-fn every_page_is_played_and_nothing_escapes() -> Result<()> {
+fn every_page_is_played_or_excused() -> Result<()> {
     let mut not_run = Vec::new();
-    for name in pages()? {
+    for name in list_pages()? {
         // Those are made of the code, and hold no commands to run.
         if name.starts_with("coordinator/docs/reference/") {
             continue;
         }
         ensure!(PAGES.contains(&name.as_str()), "{name} has no test; add it to `pages!`");
-        let page = read(&name)?;
+        let page = read_page(&name)?;
         for block in &page.blocks {
             let looks_run =
                 block.text.lines().any(|line| line.starts_with("docket ") || line.starts_with("$ "));
-            let is_read = block.act == docket_tests::docs::Act::Read;
+            let is_read = block.action == docket_tests::docs::BlockAction::ReadOnly;
             ensure!(
                 !(looks_run && is_read),
                 "{name}:{}: a command in a block that is not sh or console",
@@ -377,10 +377,10 @@ fn every_page_is_played_and_nothing_escapes() -> Result<()> {
         for line in installs.filter(|line| line.contains("cargo install")) {
             ensure!(line.contains(" --locked"), "{name}: `{line}` leaves Cargo.lock aside");
         }
-        not_run.extend(page.not_run().into_iter().map(|first| (name.clone(), first)));
+        not_run.extend(page.skipped_blocks().into_iter().map(|first| (name.clone(), first)));
     }
     for (name, first) in &not_run {
-        say(&format!("not run: {name}: {first}"));
+        print_notice(&format!("not run: {name}: {first}"));
         let known = NOT_RUN.iter().any(|(page, line)| page == name && line == first);
         ensure!(known, "{name}: `{first}` is not run, and NOT_RUN does not hold it");
     }

@@ -1,20 +1,20 @@
 //! `docket tool edit_file --jsonl`: the edit engine as a program, one case a line.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, run_fed};
+use docket_tests::system::{TestProgram, run_with_input};
 use serde_json::{Value, json};
 
 /// The answers to `cases`, in order.
-async fn answers(cases: &[Value]) -> Result<Vec<Value>> {
+async fn edit_answers(cases: &[Value]) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     let lines: Vec<String> = cases.iter().map(Value::to_string).collect();
     let args = ["tool", "edit_file", "--jsonl"];
-    let out = run_fed(Tool::Docket, folder.path(), &[], &args, lines.join("\n").as_bytes()).await?.ok()?;
+    let out = run_with_input(TestProgram::Docket, folder.path(), &[], &args, lines.join("\n").as_bytes()).await?.into_stdout()?;
     out.lines().map(|line| serde_json::from_str(line).context("an answer is no JSON")).collect()
 }
 
 #[tokio::test]
-async fn hints_reach_the_engine() -> Result<()> {
+async fn hints_are_passed_to_the_edit_engine() -> Result<()> {
     let before = "go(1)\na\ngo(1)\n";
     let case = |hint: Value| {
         let mut edit = json!({"search": "go(1)", "replace": "go(2)"});
@@ -33,7 +33,7 @@ async fn hints_reach_the_engine() -> Result<()> {
         (json!({"replace_all": 2, "occurrence": 1}), None, "give replace_all alone"),
     ];
     let asked: Vec<Value> = cases.iter().map(|(hint, _, _)| case(hint.clone())).collect();
-    let answers = answers(&asked).await?;
+    let answers = edit_answers(&asked).await?;
     ensure!(answers.len() == cases.len(), "{} answers", answers.len());
     for ((hint, after, error), answer) in cases.into_iter().zip(answers) {
         ensure!(answer["id"] == hint && answer["after"] == json!(after), "{answer}");
@@ -43,7 +43,7 @@ async fn hints_reach_the_engine() -> Result<()> {
 }
 
 #[tokio::test]
-async fn patches_of_other_forms_are_read() -> Result<()> {
+async fn other_patch_formats_are_parsed() -> Result<()> {
     let before = "one\r\ntwo\r\n";
     let patches = [
         "--- a/f\n+++ b/f\n@@ -7,2 +7,2 @@\n one\n-two\n+2\n",
@@ -53,7 +53,7 @@ async fn patches_of_other_forms_are_read() -> Result<()> {
     let mut cases: Vec<Value> =
         patches.iter().map(|patch| json!({"id": 1, "before": before, "path": "f", "patch": patch})).collect();
     cases.push(json!({"id": 1, "before": before, "path": "g", "patch": patches[0]}));
-    let answers = answers(&cases).await?;
+    let answers = edit_answers(&cases).await?;
     for answer in &answers[..3] {
         ensure!(answer["after"] == "one\r\n2\r\n", "{answer}");
     }

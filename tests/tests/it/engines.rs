@@ -1,7 +1,7 @@
 //! Engines with roles on real parts: each ends as its rows say, on its way and on each way that fails; whatever it
 //! decided is derived again from its log.
 
-mod again;
+mod person_messages;
 mod architect;
 mod budgets;
 mod forks;
@@ -10,12 +10,12 @@ mod review;
 mod roles;
 mod rules;
 mod sop;
-mod stage;
+mod fixture;
 mod team;
-mod walls;
+mod tool_policies;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Sample, Tool, room, run};
+use docket_tests::system::{SampleRepository, TestProgram, acquire_scenario_slot, run_program};
 use serde_json::Value;
 
 /// A module whose function is wrong, and a test that says so.
@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 2] = [
 ];
 
 /// A run that has ended.
-struct Played {
+struct EngineRun {
     /// What was concluded and who spoke, in order: `planner: the plan`, `planned 2`, `step 1 failed` …
     gists: Vec<String>,
     /// How it ended: `succeeded`, or why it failed with what was said.
@@ -39,9 +39,9 @@ struct Played {
     home: tempfile::TempDir,
 }
 
-impl Played {
+impl EngineRun {
     /// Whether these came, in this order; others may stand between them.
-    fn has(&self, wanted: &[&str]) -> Result<()> {
+    fn assert_sequence(&self, wanted: &[&str]) -> Result<()> {
         let mut gists = self.gists.iter();
         for want in wanted {
             ensure!(
@@ -55,7 +55,7 @@ impl Played {
     }
 
     /// The first message of the `nth` time that a role was taken up.
-    fn opening(&self, role: &str, nth: usize) -> Result<String> {
+    fn role_opening(&self, role: &str, nth: usize) -> Result<String> {
         let is_meant = |event: &&Value| event["kind"] == "RoleBegan" && event["payload"]["role"] == role;
         let event = self.events.iter().filter(is_meant).nth(nth);
         let event = event.with_context(|| format!("{role} {nth}: {:#?}", self.gists))?;
@@ -64,57 +64,57 @@ impl Played {
         Ok(parts.iter().map(|part| format!("{}\n", text(part))).collect())
     }
 
-    fn count(&self, what: &str) -> usize {
+    fn count_gists(&self, what: &str) -> usize {
         self.gists.iter().filter(|gist| gist.contains(what)).count()
     }
 }
 
 /// Plays a script through an engine, and verifies the run.
-async fn play(engine: &str, script: &str) -> Result<Played> {
-    play_as(engine, script, "", &["--model", "scripted:x"]).await
+async fn play_engine(engine: &str, script: &str) -> Result<EngineRun> {
+    play_with_settings(engine, script, "", &["--model", "scripted:x"]).await
 }
 
 /// The same, of a task with a policy of its own.
-async fn play_under(engine: &str, script: &str, policy: &str) -> Result<Played> {
+async fn play_with_policy(engine: &str, script: &str, policy: &str) -> Result<EngineRun> {
     let rules = tempfile::NamedTempFile::new()?;
     std::fs::write(rules.path(), policy)?;
     let rules = rules.path().to_str().context("UTF-8")?;
-    play_as(engine, script, "", &["--model", "scripted:x", "--policy", rules]).await
+    play_with_settings(engine, script, "", &["--model", "scripted:x", "--policy", rules]).await
 }
 
 /// The same with these settings and flags.
-async fn play_as(engine: &str, script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
+async fn play_with_settings(engine: &str, script: &str, settings: &str, flags: &[&str]) -> Result<EngineRun> {
     let usual = ["--tests", "python3 -c 'import a; assert a.f() == 2'", "--engine", engine];
-    played(&FILES, script, settings, &[&usual[..], flags].concat()).await
+    run_engine(&FILES, script, settings, &[&usual[..], flags].concat()).await
 }
 
 /// The same on other files, with other flags.
-async fn play_on(files: &[(&str, &str)], script: &str, more: &[&str]) -> Result<Played> {
-    played(files, script, "", &[&["--model", "scripted:x"], more].concat()).await
+async fn play_on_files(files: &[(&str, &str)], script: &str, more: &[&str]) -> Result<EngineRun> {
+    run_engine(files, script, "", &[&["--model", "scripted:x"], more].concat()).await
 }
 
-async fn played(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&str]) -> Result<Played> {
-    let _room = room().await;
+async fn run_engine(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&str]) -> Result<EngineRun> {
+    let _room = acquire_scenario_slot().await;
     // What a run comes to must not depend on the linters of this machine.
     let own_settings = files.iter().any(|(path, _)| *path == "docket.toml");
     let without_linters = (!own_settings).then_some(("docket.toml", "[lint.ruff]\nenabled = false\n"));
-    let sample = Sample::new(&files.iter().copied().chain(without_linters).collect::<Vec<_>>())?;
+    let sample = SampleRepository::new(&files.iter().copied().chain(without_linters).collect::<Vec<_>>())?;
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("docket.toml"), settings)?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
-    let script = sample.script(script)?;
+    let script = sample.write_script(script)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     // What fails fails by its engine's rules: a second try would wait, and fail by the same.
     let args = ["run", "Let f return 2", "--json", "--attempts", "1", "--repo", repo, "--script", script];
-    let said = run(Tool::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
+    let said = run_program(TestProgram::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
-    let log = run(Tool::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.ok()?;
+    let log = run_program(TestProgram::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.into_stdout()?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let diff = run(Tool::Docket, folder.path(), &env, &["diff", &id]).await?.stdout;
-    let verified = run(Tool::Docket, folder.path(), &env, &["verify", &id]).await?;
-    verified.ok().context("its decisions are derived again")?;
-    let gists = events.iter().flat_map(gists_of).collect();
+    let diff = run_program(TestProgram::Docket, folder.path(), &env, &["diff", &id]).await?.stdout;
+    let verified = run_program(TestProgram::Docket, folder.path(), &env, &["verify", &id]).await?;
+    verified.into_stdout().context("its decisions are derived again")?;
+    let gists = events.iter().flat_map(event_gists).collect();
     let end = events.iter().rev().find(|event| event["kind"] == "RunEnded" || event["kind"] == "RunBlocked");
     let end = &end.context("an end")?["payload"];
     let outcome = match (end["result"]["outcome"].as_str(), end["result"]["why"].as_str()) {
@@ -122,32 +122,32 @@ async fn played(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&
         (Some(_), why) => format!("{}: {}", why.unwrap_or_default(), end["result"]["message"]),
         (None, _) => format!("blocked: {}", end["question"]),
     };
-    Ok(Played { gists, outcome, events, diff, run: id, home: folder })
+    Ok(EngineRun { gists, outcome, events, diff, run: id, home: folder })
 }
 
-impl Played {
+impl EngineRun {
     /// The log is a golden one of this release as well.
-    async fn kept(&self, name: &str) -> Result<()> {
-        crate::golden::kept(self.home.path(), &self.run, name).await
+    async fn keep_golden_log(&self, name: &str) -> Result<()> {
+        crate::golden::keep_golden_log(self.home.path(), &self.run, name).await
     }
 }
 
 /// What an event says of the way that a run took, in a line each.
-pub(crate) fn gists_of(event: &Value) -> Vec<String> {
+pub(crate) fn event_gists(event: &Value) -> Vec<String> {
     let payload = &event["payload"];
     match event["kind"].as_str().unwrap_or_default() {
         "RoleBegan" => {
             let (role, about) = (&payload["role"], &payload["about"]);
             vec![format!("{}: {}", role.as_str().unwrap_or_default(), about.as_str().unwrap_or_default())]
         }
-        "Concluded" => payload["facts"].as_array().into_iter().flatten().map(fact).collect(),
+        "Concluded" => payload["facts"].as_array().into_iter().flatten().map(format_fact).collect(),
         "ToolFinished" => vec![format!("{} {}", payload["call"], payload["status"])],
         "GateFinished" => vec![format!("check passed {}", payload["passed"])],
         _ => Vec::new(),
     }
 }
 
-fn fact(fact: &Value) -> String {
+fn format_fact(fact: &Value) -> String {
     let name = fact["fact"].as_str().unwrap_or_default();
     match name {
         "planned" => format!("planned {}", fact["steps"].as_array().map_or(0, Vec::len)),

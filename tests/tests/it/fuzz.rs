@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::fuzz::{TARGETS, Target};
+use docket_tests::fuzz::{FUZZ_TARGETS, FuzzTarget};
 use proptest::{
     collection::vec,
     prelude::{any, prop_oneof},
@@ -13,7 +13,7 @@ use proptest::{
 
 /// What a change does to an input.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum InputChange {
     Flip(u16, u8),
     Insert(u16, u8),
     Cut(u16, u8),
@@ -43,7 +43,7 @@ const WORDS: [&[u8]; 16] = [
     b"'\"`$(",
 ];
 
-fn seeds(target: &Target) -> Result<Vec<Vec<u8>>> {
+fn read_seeds(target: &FuzzTarget) -> Result<Vec<Vec<u8>>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)
         .with_context(|| folder.display().to_string())?
@@ -55,34 +55,34 @@ fn seeds(target: &Target) -> Result<Vec<Vec<u8>>> {
     files.iter().map(|file| fs::read(file).context("a seed")).collect()
 }
 
-fn changed(seeds: &[Vec<u8>], seed: usize, changes: &[Change]) -> Vec<u8> {
+fn mutate_seed(seeds: &[Vec<u8>], seed: usize, changes: &[InputChange]) -> Vec<u8> {
     let mut input = seeds[seed % seeds.len()].clone();
     for change in changes {
         let at = |place: u16| usize::from(place) % (input.len() + 1);
         match *change {
-            Change::Flip(place, by) => {
+            InputChange::Flip(place, by) => {
                 let at = at(place);
                 if let Some(byte) = input.get_mut(at) {
                     *byte ^= by;
                 }
             }
-            Change::Insert(place, byte) => input.insert(at(place), byte),
-            Change::Cut(place, length) => {
+            InputChange::Insert(place, byte) => input.insert(at(place), byte),
+            InputChange::Cut(place, length) => {
                 let from = at(place);
                 input.drain(from..(from + usize::from(length)).min(input.len()));
             }
-            Change::Repeat(place, length) => {
+            InputChange::Repeat(place, length) => {
                 let from = at(place);
                 let part = input[from..(from + usize::from(length)).min(input.len())].repeat(3);
                 input.splice(from..from, part);
             }
-            Change::Splice(place, other) => {
+            InputChange::Splice(place, other) => {
                 let from = at(place);
                 let other = &seeds[usize::from(other) % seeds.len()];
                 input.truncate(from);
                 input.extend_from_slice(&other[from.min(other.len())..]);
             }
-            Change::Word(place, word) => {
+            InputChange::Word(place, word) => {
                 let from = at(place);
                 input.splice(from..from, WORDS[usize::from(word) % WORDS.len()].iter().copied());
             }
@@ -91,17 +91,17 @@ fn changed(seeds: &[Vec<u8>], seed: usize, changes: &[Change]) -> Vec<u8> {
     input
 }
 
-fn bounded(name: &str) -> Result<()> {
-    let target = TARGETS.iter().find(|target| target.name == name).context("a target")?;
-    let seeds = seeds(target)?;
+fn run_bounded(name: &str) -> Result<()> {
+    let target = FUZZ_TARGETS.iter().find(|target| target.name == name).context("a target")?;
+    let seeds = read_seeds(target)?;
     seeds.iter().for_each(|seed| (target.run)(seed));
     let change = prop_oneof![
-        (any::<u16>(), any::<u8>()).prop_map(|(at, by)| Change::Flip(at, by)),
-        (any::<u16>(), any::<u8>()).prop_map(|(at, byte)| Change::Insert(at, byte)),
-        (any::<u16>(), any::<u8>()).prop_map(|(at, length)| Change::Cut(at, length)),
-        (any::<u16>(), any::<u8>()).prop_map(|(at, length)| Change::Repeat(at, length)),
-        (any::<u16>(), any::<u8>()).prop_map(|(at, other)| Change::Splice(at, other)),
-        (any::<u16>(), any::<u8>()).prop_map(|(at, word)| Change::Word(at, word)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, by)| InputChange::Flip(at, by)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, byte)| InputChange::Insert(at, byte)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, length)| InputChange::Cut(at, length)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, length)| InputChange::Repeat(at, length)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, other)| InputChange::Splice(at, other)),
+        (any::<u16>(), any::<u8>()).prop_map(|(at, word)| InputChange::Word(at, word)),
     ];
     let inputs = (any::<usize>(), vec(change, 1..8));
     // The same inputs each time, so that a change that breaks nothing breaks no build; for more, a number of rounds.
@@ -114,49 +114,49 @@ fn bounded(name: &str) -> Result<()> {
     };
     runner
         .run(&inputs, |(seed, changes)| {
-            (target.run)(&changed(&seeds, seed, &changes));
+            (target.run)(&mutate_seed(&seeds, seed, &changes));
             Ok(())
         })
         .map_err(|error| anyhow::anyhow!("{name}: {error}"))
 }
 
 #[test]
-fn edits_are_fuzzed() -> Result<()> {
-    bounded("edit")
+fn fuzz_edits() -> Result<()> {
+    run_bounded("edit")
 }
 
 #[test]
-fn patches_are_fuzzed() -> Result<()> {
-    bounded("patch")
+fn fuzz_patches() -> Result<()> {
+    run_bounded("patch")
 }
 
 #[test]
-fn calls_are_fuzzed() -> Result<()> {
-    bounded("call")
+fn fuzz_calls() -> Result<()> {
+    run_bounded("call")
 }
 
 #[test]
-fn events_are_fuzzed() -> Result<()> {
-    bounded("event")
+fn fuzz_events() -> Result<()> {
+    run_bounded("event")
 }
 
 #[test]
-fn policies_are_fuzzed() -> Result<()> {
-    bounded("policy")
+fn fuzz_policies() -> Result<()> {
+    run_bounded("policy")
 }
 
 #[test]
-fn requests_are_fuzzed() -> Result<()> {
-    bounded("http")
+fn fuzz_requests() -> Result<()> {
+    run_bounded("http")
 }
 
 /// Each has its binary for `cargo fuzz`, under its own name.
 #[test]
-fn every_target_has_its_binary_and_its_suite() -> Result<()> {
+fn every_fuzz_target_has_a_binary_and_seeds() -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml"))?;
     let suite = fs::read_to_string(root.join("tests/it/fuzz.rs"))?;
-    for target in TARGETS {
+    for target in FUZZ_TARGETS {
         let binary = fs::read_to_string(root.join(format!("fuzz/fuzz_targets/{}.rs", target.name)))?;
         ensure!(binary.contains(&format!("fuzz::run(\"{}\"", target.name)), "{binary}");
         ensure!(manifest.contains(&format!("name = \"{}\"", target.name)), "{} in the manifest", target.name);

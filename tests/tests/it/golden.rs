@@ -6,17 +6,17 @@
 //! by hand through the types (`by-hand`). `UPDATE_FIXTURES=1 cargo test -p docket-tests --test it golden`
 //! records this release's anew, which may be done until it is out and never after.
 
-mod delivered;
+mod delivery_events;
 mod gist;
-mod hold;
-mod made;
+mod invariants;
+mod handmade;
 mod record;
 mod roles;
-mod scenes;
-mod servers;
+mod more_recordings;
+mod mcp_recordings;
 mod stubs;
 
-pub(crate) use record::{let_on, middle};
+pub(crate) use record::{release_command, wait_for_middle};
 
 use std::{
     collections::BTreeSet,
@@ -26,78 +26,78 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    event::{Envelope, Head, TypedEvent as _, follow},
-    export::Export,
+    event::{Envelope, Head, TypedEvent as _, verify_and_advance},
+    export::InMemoryExport,
     ids::{StreamId, SystemTopic},
     queue::QueueEvent,
     run::RunEvent,
-    system::{Notifications, SystemEvent, TopicFold as _},
+    system::{NotificationsFold, SystemEvent, TopicFold as _},
     task::TaskEvent,
 };
-use docket_tests::system::Tool;
-use gist::Gist;
+use docket_tests::system::TestProgram;
+use gist::RunGist;
 
 /// A golden log.
-struct Golden {
+struct GoldenLog {
     name: String,
     bytes: Vec<u8>,
 }
 
-fn folder() -> PathBuf {
+fn fixtures_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 /// The folder of the release in the making.
-fn of_release() -> PathBuf {
-    folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
+fn release_folder() -> PathBuf {
+    fixtures_folder().join(concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")))
 }
 
 /// A run of this home is a golden one of this release: later builds verify it, go on from every event of it, and come to
 /// the same when it is played again. With `UPDATE_FIXTURES` one that is lacking is written; without it that is a failure.
 /// A run that comes to something else by newer rules of its engine is written beside the older ones.
-pub(crate) async fn kept(home: &Path, run: &str, name: &str) -> Result<()> {
+pub(crate) async fn keep_golden_log(home: &Path, run: &str, name: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let to = folder.path().join("played.run.jsonl");
     let args = ["export", run, "--plain", "-o", to.to_str().context("UTF-8")?];
     let env = [("DOCKET_HOME", home.as_os_str())];
-    docket_tests::system::run(Tool::Docket, home, &env, &args).await?.ok()?;
+    docket_tests::system::run_program(TestProgram::Docket, home, &env, &args).await?.into_stdout()?;
     let bytes = fs::read(&to)?;
-    let played = Gist::of(&Export::read(&bytes)?)?;
+    let played = RunGist::from_export(&InMemoryExport::parse(&bytes)?)?;
     let mut golden = Vec::new();
     for newer in 1.. {
         let name = if newer == 1 { name.to_owned() } else { format!("{name}-{newer}") };
-        let file = of_release().join(format!("{name}.run.jsonl"));
+        let file = release_folder().join(format!("{name}.run.jsonl"));
         if !file.exists() {
-            let is_lacking = played.is_as_in_the_last(&golden).is_err();
+            let is_lacking = played.assert_same_as_latest(&golden).is_err();
             if is_lacking && std::env::var_os("UPDATE_FIXTURES").is_some() {
                 return Ok(fs::write(file, bytes)?);
             }
             break;
         }
-        golden.push((name, Gist::of(&Export::read(&fs::read(file)?)?)?));
+        golden.push((name, RunGist::from_export(&InMemoryExport::parse(&fs::read(file)?)?)?));
     }
     let told = || {
         format!(
             "{name}: what was played is not in its newest golden log; UPDATE_FIXTURES=1 writes one of newer rules"
         )
     };
-    played.is_as_in_the_last(&golden).with_context(told)
+    played.assert_same_as_latest(&golden).with_context(told)
 }
 
 /// Whether the release has no run of this name yet: one that is there is not written again, so it need not be played.
-fn lacks(name: &str) -> bool {
-    !of_release().join(format!("{name}.run.jsonl")).exists()
+fn is_missing(name: &str) -> bool {
+    !release_folder().join(format!("{name}.run.jsonl")).exists()
 }
 
 /// All files of all releases whose names end with `end`, `RELEASE/NAME`.
-fn files(end: &str) -> Result<Vec<Golden>> {
+fn list_files(end: &str) -> Result<Vec<GoldenLog>> {
     let mut found = Vec::new();
-    for release in fs::read_dir(folder())? {
+    for release in fs::read_dir(fixtures_folder())? {
         for file in fs::read_dir(release?.path())? {
             let path = file?.path();
-            let name = path.strip_prefix(folder())?.display().to_string();
+            let name = path.strip_prefix(fixtures_folder())?.display().to_string();
             if name.ends_with(end) {
-                found.push(Golden { name, bytes: fs::read(path)? });
+                found.push(GoldenLog { name, bytes: fs::read(path)? });
             }
         }
     }
@@ -107,59 +107,59 @@ fn files(end: &str) -> Result<Vec<Golden>> {
 }
 
 /// The runs.
-fn runs() -> Result<Vec<(String, Export)>> {
-    let read = |golden: Golden| {
-        let run = Export::read(&golden.bytes).with_context(|| golden.name.clone())?;
-        ensure!(run.write().as_bytes() == golden.bytes, "{}: written again, it is another file", golden.name);
+fn golden_runs() -> Result<Vec<(String, InMemoryExport)>> {
+    let read = |golden: GoldenLog| {
+        let run = InMemoryExport::parse(&golden.bytes).with_context(|| golden.name.clone())?;
+        ensure!(run.to_text().as_bytes() == golden.bytes, "{}: written again, it is another file", golden.name);
         Ok((golden.name, run))
     };
-    files(".run.jsonl")?.into_iter().map(read).collect()
+    list_files(".run.jsonl")?.into_iter().map(read).collect()
 }
 
 /// The events of streams that belong to no run, one envelope a line.
-fn streams() -> Result<Vec<(String, Vec<Envelope>)>> {
-    let read = |golden: Golden| {
+fn golden_streams() -> Result<Vec<(String, Vec<Envelope>)>> {
+    let read = |golden: GoldenLog| {
         let lines = std::str::from_utf8(&golden.bytes)?.lines();
         let events = lines.map(serde_json::from_str).collect::<Result<Vec<Envelope>, _>>();
         Ok((golden.name.clone(), events.with_context(|| golden.name)?))
     };
-    files(".stream.jsonl")?.into_iter().map(read).collect()
+    list_files(".stream.jsonl")?.into_iter().map(read).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result<()> {
+async fn golden_logs_of_this_release_are_recorded_on_request() -> Result<()> {
     if std::env::var_os("UPDATE_FIXTURES").is_none() {
         return Ok(());
     }
-    let of_release = of_release();
+    let of_release = release_folder();
     fs::create_dir_all(&of_release)?;
-    let mut all = Box::pin(record::all()).await?;
-    all.push(("by-hand", made::run().await?));
-    all.push(("by-hand-cancelled", made::cancelled().await?));
-    all.push(("by-hand-base-checked", made::base_checked().await?));
-    all.push(("by-hand-delivered", delivered::run().await?));
+    let mut all = Box::pin(record::record_all()).await?;
+    all.push(("by-hand", handmade::paused_and_blocked_run().await?));
+    all.push(("by-hand-cancelled", handmade::cancelled_run().await?));
+    all.push(("by-hand-base-checked", handmade::base_checked_run().await?));
+    all.push(("by-hand-delivered", delivery_events::delivered_run().await?));
     for (name, run) in all {
         let file = of_release.join(format!("{name}.run.jsonl"));
         // One that is there is what an earlier build wrote: that is its worth.
         if !file.exists() {
-            fs::write(file, run.write())?;
+            fs::write(file, run.to_text())?;
         }
     }
     let streams = [
-        ("by-hand", made::imports()),
-        ("tokens", made::tokens()),
-        ("audit", made::audit()),
-        ("queue", made::queue()),
-        ("waits", made::waits()),
-        ("delegates", made::delegates()),
-        ("archive", made::archive()),
-        ("stubs", stubs::stubs()),
-        ("schedules", made::schedules()),
-        ("limits", made::limits()),
-        ("memory", made::memory()),
-        ("claimed", delivered::claimed()),
-        ("budgets", made::budgets()),
-        ("notifications", made::notifications()),
+        ("by-hand", handmade::import_events()),
+        ("tokens", handmade::token_events()),
+        ("audit", handmade::audit_events()),
+        ("queue", handmade::queue_events()),
+        ("waits", handmade::waiting_task_events()),
+        ("delegates", handmade::delegating_task_events()),
+        ("archive", handmade::archive_events()),
+        ("stubs", stubs::stub_events()),
+        ("schedules", handmade::schedule_events()),
+        ("limits", handmade::limit_events()),
+        ("memory", handmade::memory_events()),
+        ("claimed", delivery_events::claimed_task_events()),
+        ("budgets", handmade::budget_events()),
+        ("notifications", handmade::notification_events()),
     ];
     for (name, events) in streams {
         let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
@@ -172,10 +172,10 @@ async fn the_golden_logs_of_this_release_are_recorded_when_asked_for() -> Result
 }
 
 #[test]
-fn every_kind_of_event_occurs_in_a_golden_log() -> Result<()> {
+fn every_event_kind_occurs_in_a_golden_log() -> Result<()> {
     let mut found = BTreeSet::new();
-    let run_events = runs()?.into_iter().flat_map(|(_, run)| run.events);
-    for event in run_events.chain(streams()?.into_iter().flat_map(|(_, events)| events)) {
+    let run_events = golden_runs()?.into_iter().flat_map(|(_, run)| run.events);
+    for event in run_events.chain(golden_streams()?.into_iter().flat_map(|(_, events)| events)) {
         let family = match event.stream {
             StreamId::Run(_) => "run",
             StreamId::Task(_) => "task",
@@ -202,8 +202,8 @@ fn every_kind_of_event_occurs_in_a_golden_log() -> Result<()> {
 
 /// What a later build is held to are the rules in force, not those before them.
 #[test]
-fn each_engine_in_force_has_golden_logs() -> Result<()> {
-    let begun: BTreeSet<(String, u16)> = runs()?
+fn every_current_engine_has_golden_logs() -> Result<()> {
+    let begun: BTreeSet<(String, u16)> = golden_runs()?
         .into_iter()
         .filter_map(|(_, run)| {
             let started = run.events.iter().find(|event| event.kind == "RunStarted")?;
@@ -212,8 +212,8 @@ fn each_engine_in_force_has_golden_logs() -> Result<()> {
             Some((engine["name"].as_str()?.to_owned(), u16::try_from(engine["version"].as_u64()?).ok()?))
         })
         .collect();
-    for name in docket_worker::engine::names() {
-        let newest = docket_worker::engine::newest(&name).context("an engine")?.id();
+    for name in docket_worker::engine::engine_names() {
+        let newest = docket_worker::engine::newest_engine(&name).context("an engine")?.engine_ref();
         ensure!(
             begun.contains(&(newest.name.clone(), newest.version)),
             "no golden log of {newest:?} among {begun:?}"
@@ -223,14 +223,14 @@ fn each_engine_in_force_has_golden_logs() -> Result<()> {
 }
 
 #[test]
-fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
-    for (name, events) in streams()? {
+fn non_run_streams_are_chained_and_decode() -> Result<()> {
+    for (name, events) in golden_streams()? {
         let mut head = Head::EMPTY;
-        let mut told = Notifications::default();
+        let mut told = NotificationsFold::default();
         for event in &events {
-            head = follow(head, event).with_context(|| name.clone())?;
+            head = verify_and_advance(head, event).with_context(|| name.clone())?;
             if event.stream == StreamId::System(SystemTopic::Notifications) {
-                told.apply(&event.by_ref())?;
+                told.apply(&event.as_event_ref())?;
             }
             let (kind, payload) = (event.kind.as_str(), event.payload.as_str());
             match event.stream {
@@ -246,25 +246,25 @@ fn the_streams_of_no_run_are_chained_and_read() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_golden_log_verifies() -> Result<()> {
-    for (name, run) in runs()? {
-        hold::verifies(&run).await.with_context(|| name)?;
+    for (name, run) in golden_runs()? {
+        invariants::verify_export(&run).await.with_context(|| name)?;
     }
     Ok(())
 }
 
 #[test]
-fn after_each_prefix_of_each_golden_log_the_next_decision_is_the_recorded_one() -> Result<()> {
-    for (name, run) in runs()? {
-        let compared = hold::decides(&run).with_context(|| name.clone())?;
+fn every_prefix_leads_to_the_recorded_decision() -> Result<()> {
+    for (name, run) in golden_runs()? {
+        let compared = invariants::check_decisions(&run).with_context(|| name.clone())?;
         ensure!(compared > 0, "{name}: no decision was compared");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_each_prefix_of_each_golden_log_the_workspace_is_restored_to_the_recorded_tree() -> Result<()> {
-    for (name, run) in runs()? {
-        let restored = hold::restores(&run).await.with_context(|| name.clone())?;
+async fn every_prefix_restores_the_recorded_tree() -> Result<()> {
+    for (name, run) in golden_runs()? {
+        let restored = invariants::check_restores(&run).await.with_context(|| name.clone())?;
         ensure!(restored > 0, "{name}: no tree was restored");
     }
     Ok(())

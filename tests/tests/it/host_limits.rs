@@ -3,12 +3,12 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, docket, room, run};
+use docket_tests::system::{TestProgram, docket_binary, acquire_scenario_slot, run_program};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sandbox_command_has_the_limits_of_the_worker() -> Result<()> {
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let (home, work) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let settings = "[worker]\nmemory = \"192MiB\"\nprocesses = 77\ndisk = \"64MiB\"\nfiles = 4321\n";
     fs::write(home.path().join("docket.toml"), settings)?;
@@ -16,7 +16,7 @@ async fn sandbox_command_has_the_limits_of_the_worker() -> Result<()> {
     let limits = async |more: &[&str]| -> Result<Value> {
         let args = [&["--json", "sandbox", "--workspace", workspace][..], more, &["--", "true"]].concat();
         let said =
-            run(Tool::Docket, home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args).await?.ok()?;
+            run_program(TestProgram::Docket, home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args).await?.into_stdout()?;
         let said: Value = serde_json::from_str(said.trim()).with_context(|| said.clone())?;
         Ok(said["layers"]["limits"].clone())
     };
@@ -33,23 +33,23 @@ async fn sandbox_command_has_the_limits_of_the_worker() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn host_with_low_hard_limits_runs_commands_within_them_and_doctor_names_them() -> Result<()> {
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let (home, work) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    let program = docket().to_str().context("UTF-8")?;
+    let program = docket_binary().to_str().context("UTF-8")?;
     let low = "ulimit -f 262144 && ulimit -n 512 && exec \"$@\"";
     let args = ["-c", low, "bash", program, "sandbox", "--workspace", work.path().to_str().context("UTF-8")?];
     let env = [("DOCKET_HOME", home.path().as_os_str())];
     let inside = [&args[..], &["--", "ulimit -Hn; ulimit -Hf"]].concat();
-    let said = run(Tool::Bash, home.path(), &env, &inside).await?.ok()?;
+    let said = run_program(TestProgram::Bash, home.path(), &env, &inside).await?.into_stdout()?;
     ensure!(said.lines().collect::<Vec<_>>() == ["512", "262144"], "{said}");
 
     let doctor = ["-c", low, "bash", program, "--json", "doctor"];
-    let said = run(Tool::Bash, home.path(), &env, &doctor).await?;
+    let said = run_program(TestProgram::Bash, home.path(), &env, &doctor).await?;
     let report: Value = serde_json::from_str(said.stdout.trim()).with_context(|| format!("{said:?}"))?;
     let lower = report["host"]["lower_limits"].as_array().context("a list")?;
     let told = |what: &str| lower.iter().filter_map(Value::as_str).any(|text| text.contains(what));
     ensure!(told("512 open files") && told("bytes of one file"), "{report}");
-    let said = run(Tool::Bash, home.path(), &env, &["-c", low, "bash", program, "doctor"]).await?;
+    let said = run_program(TestProgram::Bash, home.path(), &env, &["-c", low, "bash", program, "doctor"]).await?;
     ensure!(said.stdout.contains("rlimits: commands may have 512 open files"), "{said:?}");
     Ok(())
 }

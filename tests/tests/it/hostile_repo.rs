@@ -3,18 +3,18 @@
 //!
 //! Each trap has its control: git itself, run in a copy that is thrown away, steps into it.
 
-mod hidden;
+mod hidden_repositories;
 mod modes;
-mod reach;
-mod scene;
+mod foreign_paths;
+mod fixture;
 mod submodules;
 mod trees;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, room, run_fed};
-use scene::Scene;
+use docket_tests::system::{TestProgram, acquire_scenario_slot, run_with_input};
+use fixture::HostileRepository;
 
 /// Hooks, and a git command after which each has run.
 const HOOKS: [(&str, &[&str]); 6] = [
@@ -57,31 +57,31 @@ text = "Done."
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_that_a_stranger_defined_is_run_by_any_command() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::new()?;
+async fn no_command_runs_programs_defined_by_the_repository() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileRepository::new()?;
     set_traps(&scene).await?;
-    ensure!(scene.git("repo", &["rev-parse", "HEAD"]).await?.success(), "the repository stands");
-    scene.fired()?;
+    ensure!(scene.run_git("repo", &["rev-parse", "HEAD"]).await?.success(), "the repository stands");
+    scene.take_fired_traps()?;
 
-    let refused = scene.submit("repo", &[]).await?;
+    let refused = scene.submit_folder("repo", &[]).await?;
     ensure!(!refused.success() && refused.stderr.contains("--include-dirty"), "{refused:?}");
-    scene.submit("repo", &["--include-dirty"]).await?.ok()?;
-    scene.submit("repo", &["--commit", "HEAD~1"]).await?.ok()?;
-    let id = scene.play("repo", SCRIPT, &["--include-dirty", "--branch", "made-by-run"]).await?;
-    every_command(&scene, &id).await?;
-    let fired = scene.fired()?;
+    scene.submit_folder("repo", &["--include-dirty"]).await?.into_stdout()?;
+    scene.submit_folder("repo", &["--commit", "HEAD~1"]).await?.into_stdout()?;
+    let id = scene.play_script("repo", SCRIPT, &["--include-dirty", "--branch", "made-by-run"]).await?;
+    run_every_command(&scene, &id).await?;
+    let fired = scene.take_fired_traps()?;
     ensure!(fired.is_empty(), "docket ran {fired:?}");
 
     let mut seen = BTreeSet::new();
     let mut expected = BTreeSet::new();
     for (hook, args) in HOOKS {
         expected.insert(hook.to_owned());
-        seen.extend(control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"][..], args].concat()).await?);
+        seen.extend(run_control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"][..], args].concat()).await?);
     }
     for (key, name, args) in SETTINGS.iter().filter(|(_, _, args)| !args.is_empty()) {
         expected.insert((*name).to_owned());
-        seen.extend(control(&scene, Some(key), args).await?);
+        seen.extend(run_control(&scene, Some(key), args).await?);
     }
     for (name, args) in [
         ("hooks-path", &["commit", "--allow-empty", "-m", "x"][..]),
@@ -91,7 +91,7 @@ async fn nothing_that_a_stranger_defined_is_run_by_any_command() -> Result<()> {
         ("instead-of", &["-c", "protocol.ext.allow=always", "ls-remote", "https://nowhere.invalid/x"]),
     ] {
         expected.insert(name.to_owned());
-        seen.extend(control(&scene, None, args).await?);
+        seen.extend(run_control(&scene, None, args).await?);
     }
     let harmless: Vec<_> = expected.difference(&seen).collect();
     ensure!(harmless.is_empty(), "traps that do not work, so nothing is known of them: {harmless:?}");
@@ -99,8 +99,8 @@ async fn nothing_that_a_stranger_defined_is_run_by_any_command() -> Result<()> {
 }
 
 /// Everything that a person does with a run.
-async fn every_command(scene: &Scene, id: &str) -> Result<()> {
-    let (out, exported) = (scene.text_at("out"), scene.text_at("run.docket"));
+async fn run_every_command(scene: &HostileRepository, id: &str) -> Result<()> {
+    let (out, exported) = (scene.read_text("out"), scene.read_text("run.docket"));
     for args in [
         &["diff", id][..],
         &["diff", id, "--turn", "2", "--stat"],
@@ -114,69 +114,69 @@ async fn every_command(scene: &Scene, id: &str) -> Result<()> {
         &["verify", id],
         &["export", id, "--output", &exported],
     ] {
-        scene.docket(args).await?.ok().with_context(|| format!("docket {args:?}"))?;
+        scene.run_docket(args).await?.into_stdout().with_context(|| format!("docket {args:?}"))?;
     }
-    let other = Scene::new()?;
-    other.docket(&["import", &exported]).await?.ok()?;
-    let again = scene.text_at("again");
-    other.docket(&["checkout", id, &again]).await?.ok()?;
-    let branches = scene.git("repo", &["for-each-ref", "--format=%(refname)", "refs/heads"]).await?.ok()?;
+    let other = HostileRepository::new()?;
+    other.run_docket(&["import", &exported]).await?.into_stdout()?;
+    let again = scene.read_text("again");
+    other.run_docket(&["checkout", id, &again]).await?.into_stdout()?;
+    let branches = scene.run_git("repo", &["for-each-ref", "--format=%(refname)", "refs/heads"]).await?.into_stdout()?;
     ensure!(["made-by-run", "by-name"].iter().all(|name| branches.contains(name)), "{branches}");
     Ok(())
 }
 
 /// What runs when git does this in a copy.
-async fn control(scene: &Scene, keeps: Option<&str>, args: &[&str]) -> Result<BTreeSet<String>> {
-    let copy = scene.at("copy");
-    copied(&scene.at("repo"), &copy)?;
-    scene.fired()?;
+async fn run_control(scene: &HostileRepository, keeps: Option<&str>, args: &[&str]) -> Result<BTreeSet<String>> {
+    let copy = scene.path_in("copy");
+    copy_folder(&scene.path_in("repo"), &copy)?;
+    scene.take_fired_traps()?;
     if args.contains(&"fill") {
-        run_fed(Tool::Git, &copy, &[], args, b"protocol=https\nhost=nowhere.invalid\n\n").await?;
+        run_with_input(TestProgram::Git, &copy, &[], args, b"protocol=https\nhost=nowhere.invalid\n\n").await?;
     } else {
         // One trap at a time: some end git before it comes to another.
         let off = ["filter.pr.process=", "core.fsmonitor=false", "commit.gpgSign=false"];
         let off = off.iter().filter(|setting| !keeps.is_some_and(|kept| setting.starts_with(kept)));
         let off: Vec<&str> = off.flat_map(|setting| ["-c", setting]).collect();
-        scene::git_in(&copy, &[&off[..], args].concat()).await?;
+        fixture::run_git_in(&copy, &[&off[..], args].concat()).await?;
     }
     fs::remove_dir_all(&copy)?;
-    scene.fired()
+    scene.take_fired_traps()
 }
 
-fn copied(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() { copied(&from, &to)? } else { fs::copy(from, to).map(|_| ())? }
+        if entry.file_type()?.is_dir() { copy_folder(&from, &to)? } else { fs::copy(from, to).map(|_| ())? }
     }
     Ok(())
 }
 
-async fn set_traps(scene: &Scene) -> Result<()> {
-    scene.repository("repo/sub", &[(".gitattributes", "*.in filter=in\n"), ("x.in", "1\n")]).await?;
-    scene.repository("lent", &[("lent", "1\n")]).await?;
+async fn set_traps(scene: &HostileRepository) -> Result<()> {
+    scene.make_repository("repo/sub", &[(".gitattributes", "*.in filter=in\n"), ("x.in", "1\n")]).await?;
+    scene.make_repository("lent", &[("lent", "1\n")]).await?;
     let attributes = "*.up filter=up\n*.pr filter=pr\n*.tc diff=tc\n*.dc diff=dc\n*.mg merge=mg\n";
     let modules = "[submodule \"sub\"]\n\tpath = sub\n\turl = ./sub\n\tupdate = checkout\n";
     let files = ["a.up", "b.tc", "c.dc", "d.mg", "e.pr"].map(|name| (name, "original\n"));
     scene
-        .repository(
+        .make_repository(
             "repo",
             &[&[(".gitattributes", attributes), (".gitmodules", modules)][..], &files].concat(),
         )
         .await?;
-    scene.git_ok("repo", &["checkout", "-q", "-b", "other"]).await?;
-    fs::write(scene.at("repo/d.mg"), "other\n")?;
-    scene.git_ok("repo", &["commit", "-q", "-a", "-m", "other"]).await?;
-    scene.git_ok("repo", &["checkout", "-q", "main"]).await?;
-    fs::write(scene.at("repo/d.mg"), "main\n")?;
-    scene.git_ok("repo", &["commit", "-q", "-a", "-m", "main"]).await?;
-    scene.git_ok("repo/sub", &["config", "filter.in.clean", &scene.trap("in-submodule")?]).await?;
-    fs::write(scene.at("repo/.git/objects/info/alternates"), scene.text_at("lent/.git/objects\n"))?;
+    scene.git_output("repo", &["checkout", "-q", "-b", "other"]).await?;
+    fs::write(scene.path_in("repo/d.mg"), "other\n")?;
+    scene.git_output("repo", &["commit", "-q", "-a", "-m", "other"]).await?;
+    scene.git_output("repo", &["checkout", "-q", "main"]).await?;
+    fs::write(scene.path_in("repo/d.mg"), "main\n")?;
+    scene.git_output("repo", &["commit", "-q", "-a", "-m", "main"]).await?;
+    scene.git_output("repo/sub", &["config", "filter.in.clean", &scene.write_trap("in-submodule")?]).await?;
+    fs::write(scene.path_in("repo/.git/objects/info/alternates"), scene.read_text("lent/.git/objects\n"))?;
     for (key, name, _) in SETTINGS {
-        let program = scene.trap(name)?;
+        let program = scene.write_trap(name)?;
         let value = if matches!(name, "alias" | "update") { format!("!{program}") } else { program };
-        scene.git_ok("repo", &["config", key, &value]).await?;
+        scene.git_output("repo", &["config", key, &value]).await?;
     }
     for (key, value) in [
         ("commit.gpgSign", "true"),
@@ -184,30 +184,30 @@ async fn set_traps(scene: &Scene) -> Result<()> {
         ("core.hooksPath", "hooks-elsewhere"),
         ("include.path", "evil-include"),
         ("includeIf.gitdir:/.path", "evil-include-if"),
-        (&format!("url.ext::{} %S .insteadOf", scene.trap("instead-of")?), "https://"),
+        (&format!("url.ext::{} %S .insteadOf", scene.write_trap("instead-of")?), "https://"),
         // For gits that know hooks in settings.
         ("hook.configured.event", "reference-transaction"),
-        ("hook.configured.command", &scene.trap("configured-hook")?),
+        ("hook.configured.command", &scene.write_trap("configured-hook")?),
     ] {
-        scene.git_ok("repo", &["config", key, value]).await?;
+        scene.git_output("repo", &["config", key, value]).await?;
     }
     for (file, name) in [("evil-include", "included"), ("evil-include-if", "included-if")] {
-        let text = format!("[alias]\n\t{name} = !{}\n", scene.trap(name)?);
-        fs::write(scene.at("repo/.git").join(file), text)?;
+        let text = format!("[alias]\n\t{name} = !{}\n", scene.write_trap(name)?);
+        fs::write(scene.path_in("repo/.git").join(file), text)?;
     }
-    fs::create_dir_all(scene.at("repo/hooks-elsewhere"))?;
+    fs::create_dir_all(scene.path_in("repo/hooks-elsewhere"))?;
     let hooks = HOOKS.iter().map(|(hook, _)| (*hook, format!(".git/hooks/{hook}")));
     for (name, path) in hooks.chain([("hooks-path", "hooks-elsewhere/pre-commit".to_owned())]) {
-        let program = fs::read(scene.trap(name)?)?;
-        let path = scene.at("repo").join(path);
+        let program = fs::read(scene.write_trap(name)?)?;
+        let path = scene.path_in("repo").join(path);
         fs::create_dir_all(path.parent().context("in a folder")?)?;
         fs::write(&path, program)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
     for name in ["a.up", "b.tc", "c.dc", "e.pr", "sub/x.in"] {
-        fs::write(scene.at("repo").join(name), "changed!\n")?;
+        fs::write(scene.path_in("repo").join(name), "changed!\n")?;
     }
     // As long as what is committed, so that only its content tells.
-    fs::write(scene.at("repo/sub/x.in"), "2\n")?;
+    fs::write(scene.path_in("repo/sub/x.in"), "2\n")?;
     Ok(())
 }

@@ -4,17 +4,17 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     content::BlobRef,
-    message::Part,
+    message::MessagePart,
     run::{FailureKind, RunEvent, RunOutcome},
     task::TaskState,
 };
-use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room};
-use docket_worker::bootstrap::{FailWhen, FailWhom, Failpoint};
+use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot};
+use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
 use sqlx::Connection as _;
 
 /// What the model says in the first turn is too long for its event: it becomes a blob, which every later
 /// request needs.
-fn script() -> String {
+fn long_text_script() -> String {
     let long = "I think about it. ".repeat(5000);
     format!(
         r#"
@@ -33,35 +33,35 @@ text = "Done."
 fn text_blob(event: &RunEvent) -> Option<BlobRef> {
     let RunEvent::ModelAnswered(answer) = event else { return None };
     answer.parts.iter().find_map(|part| match part {
-        Part::Text { text } => text.blob(),
-        Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+        MessagePart::Text { text } => text.blob_ref(),
+        MessagePart::Thinking { .. } | MessagePart::ToolUse(_) | MessagePart::ToolResult { .. } => None,
     })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_that_another_process_would_only_repeat_ends_the_run_with_its_reason() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Short).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(&script())?;
+async fn lost_blob_ends_the_run_with_its_reason() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Short).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(&long_text_script())?;
     let args = ["--model", "scripted:lost", "--attempts", "1", "--script", script.to_str().context("UTF-8")?];
 
     // Undisturbed, it ends well; and it says where its first result stands.
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
     let (task, _) = sample.submit(&coordinator, &args).await?;
-    let view = coordinator.ended(task).await?;
+    let view = coordinator.wait_until_ended(task).await?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task);
     worker.drain().await?;
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     let place = history.events.iter().position(|event| matches!(event, RunEvent::ToolFinished(_)));
     let place = place.context("a result")?;
     let blob = history.events.iter().find_map(text_blob).context("a text out of line")?;
 
     // The same again, with a worker that dies once that result is in the log; the blob goes with it.
     let seq = history.envelopes[place].seq.0;
-    let dies = Failpoint { seq, when: FailWhen::After, epoch: 1, whom: FailWhom::Supervisor };
+    let dies = Failpoint { seq, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Supervisor };
     let options = WorkerOptions { failpoints: vec![dies], ..WorkerOptions::default() };
-    let mut worker = Worker::start(&coordinator, &options).await?;
+    let mut worker = WorkerProcess::start(&coordinator, &options).await?;
     let (task, _) = sample.submit(&coordinator, &args).await?;
     worker.process().wait().await?;
     let path = coordinator.home().join("docket.db");
@@ -71,12 +71,12 @@ async fn a_fault_that_another_process_would_only_repeat_ends_the_run_with_its_re
     ensure!(gone.rows_affected() == 1, "the blob was there");
     raw.close().await?;
 
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Discarded, "{:?}", view.task);
     ensure!(view.task.epoch.0 == 2 && view.task.failures == 1 && view.task.crashes == 0, "{:?}", view.task);
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
-    let Some(RunEvent::RunEnded(ended)) = history.events.last() else { anyhow::bail!("{}", history.kinds()) };
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
+    let Some(RunEvent::RunEnded(ended)) = history.events.last() else { anyhow::bail!("{}", history.format_kinds()) };
     let RunOutcome::Failed { why: FailureKind::Environment, message } = &ended.result else {
         anyhow::bail!("{ended:?}")
     };

@@ -11,13 +11,13 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    Coordinator, Finished, LeaseTime, Place, Sample, Signal, Tool, Worker, WorkerOptions, room, run, seen,
-    send,
+    CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, poll_until,
+    send_signal,
 };
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::golden::{let_on, middle};
+use crate::golden::{release_command, wait_for_middle};
 
 /// A server of the project's own, as a repository may bring one.
 const SERVER: &str = r#"
@@ -113,9 +113,9 @@ reason = "notes are kept"
 "#;
 
 /// Lets a call go on, and waits until it does.
-pub(crate) async fn lets_on(folder: &Path) -> Result<()> {
-    let_on(folder)?;
-    seen("a call that goes on", || (!folder.join("middle").exists()).then_some(())).await
+pub(crate) async fn release_call(folder: &Path) -> Result<()> {
+    release_command(folder)?;
+    poll_until("a call that goes on", || (!folder.join("middle").exists()).then_some(())).await
 }
 
 const INTERRUPTED: &str = r#"
@@ -134,30 +134,30 @@ text = "Noted, as far as I can tell."
 /// a second time, is called again; of the other the model is told that nobody knows. A refused call that stood beside the
 /// first is refused again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_may_be() -> Result<()> {
+async fn interrupted_call_is_repeated_only_if_its_server_allows() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let options = WorkerOptions { settings: PATIENT_SETTINGS.to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let sample = Sample::new(&[("tools/notes.py", PATIENT), ("notes.txt", "")])?;
-    let script = sample.script(INTERRUPTED)?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let sample = SampleRepository::new(&[("tools/notes.py", PATIENT), ("notes.txt", "")])?;
+    let script = sample.write_script(INTERRUPTED)?;
     let args = ["--model", "scripted:x", "--script", script.to_str().context("a UTF-8 path")?];
     let (task, _) = sample.submit(&coordinator, &args).await?;
     let dies = async || {
-        let folder = middle(&worker, None).await?;
-        worker.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
+        let folder = wait_for_middle(&worker, None).await?;
+        worker.run_processes().into_iter().for_each(|run| send_signal(run, Signal::SIGKILL));
         anyhow::Ok(folder)
     };
     for _ in ["count", "note"] {
         let before = dies().await?;
-        lets_on(&middle(&worker, Some(&before)).await?).await?;
+        release_call(&wait_for_middle(&worker, Some(&before)).await?).await?;
     }
     dies().await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed && view.task.crashes == 3, "{:?}", view.task);
     let run = view.task.last_run.context("a run")?;
-    let history = coordinator.history(run).await?;
+    let history = coordinator.run_history(run).await?;
     history.verify(coordinator.client()).await?;
     let classes: Vec<RecoveryClass> = history
         .events
@@ -190,7 +190,7 @@ async fn a_call_that_a_crash_ended_is_made_again_where_its_server_says_that_it_m
     ensure!(is(2, ToolStatus::Ok, "note: 5") && is(3, ToolStatus::Unknown, "unknown"), "{ends:?}");
     ensure!(ends.len() == 4, "{ends:?}");
     // What the first one wrote was gone with its workspace: there is one line.
-    let notes = coordinator.docket(&["cat", &run.to_string(), "notes.txt"]).await?.ok()?;
+    let notes = coordinator.run_docket(&["cat", &run.to_string(), "notes.txt"]).await?.into_stdout()?;
     ensure!(notes == "first\n", "{notes}");
     worker.drain().await?;
     coordinator.end_and_check().await
@@ -244,14 +244,14 @@ text = "That was wild."
 /// Each of it is an error that says what happened, within the limits of a call; the run goes on, with the tools that it
 /// pinned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_misbehaves_is_an_error_of_its_call_and_no_more() -> Result<()> {
+async fn misbehaving_server_fails_only_its_call() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let settings = "[mcp.wild]\ncommand = [\"python3\", \"tools/wild.py\"]\ntimeout_ms = 4000\n";
-    let home = Home::on(settings, &[("tools/wild.py", WILD)])?;
-    let (id, events, done) = home.play(WILD_SCRIPT, "react").await?;
+    let home = McpHome::with_files(settings, &[("tools/wild.py", WILD)])?;
+    let (id, events, done) = home.play_script(WILD_SCRIPT, "react").await?;
     ensure!(done.success(), "{done:?}");
-    let results: Vec<_> = of_kind(&events, "ToolFinished").collect();
+    let results: Vec<_> = events_of_kind(&events, "ToolFinished").collect();
     let wanted = [
         ("error", "it did not answer within 4.0 s"),
         ("error", "it says more than is read"),
@@ -268,7 +268,7 @@ async fn a_server_that_misbehaves_is_an_error_of_its_call_and_no_more() -> Resul
         // The limit, the grace, and a machine that is busy.
         ensure!(result["duration_ms"].as_u64().is_some_and(|took_ms| took_ms < 12_000), "{result}");
     }
-    home.docket(&["verify", &id]).await?.ok()?;
+    home.run_docket(&["verify", &id]).await?.into_stdout()?;
     Ok(())
 }
 
@@ -313,48 +313,48 @@ text = "Seen."
 /// What a server takes of the worker's environment reaches its process: no other command has it, no prompt, no event and
 /// no file of docket's holds it, and whoever looks is shown names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_servers_secret_reaches_it_alone_and_stands_nowhere() -> Result<()> {
+async fn server_secret_reaches_only_the_server() -> Result<()> {
     docket_tests::needs!("python3");
     const TOKEN: &str = "ktok-4f9a1c77e2";
-    let _room = room().await;
-    let mut home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
+    let _room = acquire_scenario_slot().await;
+    let mut home = McpHome::with_files(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
     home.env.push(("KNOWS_TOKEN", TOKEN));
-    let (id, events, done) = home.play(KNOWS_SCRIPT, "react").await?;
+    let (id, events, done) = home.play_script(KNOWS_SCRIPT, "react").await?;
     ensure!(done.success(), "{done:?}");
     let said: Vec<String> =
-        of_kind(&events, "ToolFinished").map(|result| result["content"].to_string()).collect();
+        events_of_kind(&events, "ToolFinished").map(|result| result["content"].to_string()).collect();
     ensure!(said.len() == 3 && said[0].contains("KNOWS_AT is north"), "{said:?}");
     ensure!(said[1].contains("KNOWS_TOKEN is [REDACTED"), "{said:?}");
     ensure!(said[2].contains("looked") && !said[2].contains("KNOWS_"), "{said:?}");
-    home.docket(&["verify", &id]).await?.ok()?;
-    let doctor = home.docket(&["doctor"]).await?.stdout;
+    home.run_docket(&["verify", &id]).await?.into_stdout()?;
+    let doctor = home.run_docket(&["doctor"]).await?.stdout;
     ensure!(doctor.contains("MCP server `knows`: python3, given KNOWS_AT, KNOWS_TOKEN"), "{doctor}");
-    let request = home.docket(&["replay", &id, "--turn", "1", "--request"]).await?.ok()?;
+    let request = home.run_docket(&["replay", &id, "--turn", "1", "--request"]).await?.into_stdout()?;
     ensure!(request.contains("mcp__knows__env"), "{request}");
     for text in [&format!("{events:?}"), &doctor, &request, &done.stdout, &done.stderr] {
         ensure!(!text.contains(TOKEN), "{text}");
     }
     let mut files = 0;
-    holds_nowhere(home.home.path(), TOKEN.as_bytes(), &mut files)?;
+    check_absent_from_files(home.home.path(), TOKEN.as_bytes(), &mut files)?;
     ensure!(files > 0, "no file was looked at");
     // Where it is not set no run begins, and the reason has its name.
-    let home = Home::on(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
-    let done = home.start(KNOWS_SCRIPT, "react").await?;
+    let home = McpHome::with_files(KNOWS_SETTINGS, &[("tools/knows.py", KNOWS)])?;
+    let done = home.run_task(KNOWS_SCRIPT, "react").await?;
     let is_named = done.stderr.contains("`KNOWS_TOKEN`") && done.stderr.contains("not set");
     ensure!(done.code() == Some(1) && is_named, "{done:?}");
-    let doctor = home.docket(&["doctor"]).await?.stdout;
+    let doctor = home.run_docket(&["doctor"]).await?.stdout;
     ensure!(doctor.contains("not set here: KNOWS_TOKEN"), "{doctor}");
     Ok(())
 }
 
 /// `docket doctor` starts the servers: one that does not work is not called good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doctor_tries_the_servers() -> Result<()> {
-    let _room = room().await;
+async fn doctor_starts_mcp_servers() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let settings = "[mcp.absent]\ncommand = [\"/nonexistent/server\"]\n[mcp.ends]\ncommand = [\"false\"]\n\
                     [mcp.inside]\ncommand = [\"sh\", \"tools/server.sh\"]\n";
-    let home = Home::on(settings, &[("a.txt", "a\n")])?;
-    let doctor = home.docket(&["doctor"]).await?.stdout;
+    let home = McpHome::with_files(settings, &[("a.txt", "a\n")])?;
+    let doctor = home.run_docket(&["doctor"]).await?.stdout;
     let line = |name: &str| doctor.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     for name in ["`absent`", "`ends`"] {
         ensure!(line(name).contains("does not work in an empty workspace"), "{doctor}");
@@ -365,11 +365,11 @@ async fn doctor_tries_the_servers() -> Result<()> {
 }
 
 /// No file below a folder holds these bytes.
-fn holds_nowhere(folder: &Path, bytes: &[u8], files: &mut usize) -> Result<()> {
+fn check_absent_from_files(folder: &Path, bytes: &[u8], files: &mut usize) -> Result<()> {
     for at in std::fs::read_dir(folder)? {
         let path = at?.path();
         if path.is_dir() {
-            holds_nowhere(&path, bytes, files)?;
+            check_absent_from_files(&path, bytes, files)?;
         } else if path.is_file() {
             *files += 1;
             let held = std::fs::read(&path)?;
@@ -379,81 +379,81 @@ fn holds_nowhere(folder: &Path, bytes: &[u8], files: &mut usize) -> Result<()> {
     Ok(())
 }
 
-struct Home {
+struct McpHome {
     home: TempDir,
-    sample: Sample,
+    sample: SampleRepository,
     env: Vec<(&'static str, &'static str)>,
 }
 
-impl Home {
+impl McpHome {
     fn new(settings: &str) -> Result<Self> {
-        Self::on(settings, &[("tools/notes.py", SERVER), ("notes.txt", "")])
+        Self::with_files(settings, &[("tools/notes.py", SERVER), ("notes.txt", "")])
     }
 
-    fn on(settings: &str, files: &[(&str, &str)]) -> Result<Self> {
+    fn with_files(settings: &str, files: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
         std::fs::write(home.path().join("docket.toml"), settings)?;
-        Ok(Self { home, sample: Sample::new(files)?, env: Vec::new() })
+        Ok(Self { home, sample: SampleRepository::new(files)?, env: Vec::new() })
     }
 
-    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+    async fn run_docket(&self, args: &[&str]) -> Result<FinishedProcess> {
         let mut env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
         env.extend(self.env.iter().map(|(name, value)| (*name, OsStr::new(*value))));
-        run(Tool::Docket, self.home.path(), &env, args).await
+        run_program(TestProgram::Docket, self.home.path(), &env, args).await
     }
 
     /// Runs a task whose model plays a script.
-    async fn start(&self, script: &str, engine: &str) -> Result<Finished> {
-        let script = self.sample.script(script)?;
+    async fn run_task(&self, script: &str, engine: &str) -> Result<FinishedProcess> {
+        let script = self.sample.write_script(script)?;
         let script = script.to_str().context("a UTF-8 path")?;
         let repo = self.sample.path().to_str().context("a UTF-8 path")?;
         let args = ["run", "Note it", "--repo", repo, "--script", script, "--model", "scripted:x"];
-        self.docket(&[&args[..], &["--engine", engine]].concat()).await
+        self.run_docket(&[&args[..], &["--engine", engine]].concat()).await
     }
 
     /// Plays a script through an engine; gives its run, its events and how the command ended.
-    async fn play(&self, script: &str, engine: &str) -> Result<(String, Vec<Value>, Finished)> {
-        let done = self.start(script, engine).await?;
-        let tasks = lines(&self.docket(&["ps", "--json"]).await?.ok()?)?;
+    async fn play_script(&self, script: &str, engine: &str) -> Result<(String, Vec<Value>, FinishedProcess)> {
+        let done = self.run_task(script, engine).await?;
+        let tasks = parse_lines(&self.run_docket(&["ps", "--json"]).await?.into_stdout()?)?;
         let id = tasks[0]["run"].as_str().with_context(|| format!("{done:?}"))?.to_owned();
-        let events = lines(&self.docket(&["logs", &id, "--json"]).await?.ok()?)?;
+        let events = parse_lines(&self.run_docket(&["logs", &id, "--json"]).await?.into_stdout()?)?;
         Ok((id, events, done))
     }
 }
 
-fn lines(text: &str) -> Result<Vec<Value>> {
+fn parse_lines(text: &str) -> Result<Vec<Value>> {
     text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
 }
 
-fn of_kind<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+fn events_of_kind<'a>(events: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     events.iter().filter(move |event| event["kind"] == kind).map(|event| &event["payload"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_calls_a_servers_tools_and_policy_judges_them() -> Result<()> {
+async fn run_calls_server_tools_under_policy() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let home = Home::new(SETTINGS)?;
-    let (id, events, done) = home.play(SCRIPT, "react").await?;
+    let _room = acquire_scenario_slot().await;
+    let home = McpHome::new(SETTINGS)?;
+    let (id, events, done) = home.play_script(SCRIPT, "react").await?;
     ensure!(done.success(), "{done:?}");
-    let pinned = &of_kind(&events, "RunStarted").next().context("a start")?["external"];
+    let pinned = &events_of_kind(&events, "RunStarted").next().context("a start")?["external"];
     ensure!(pinned.as_array().is_some_and(|tools| tools.len() == 3), "{pinned}");
-    let intents: Vec<_> = of_kind(&events, "ToolRequested")
+    let intents: Vec<_> = events_of_kind(&events, "ToolRequested")
         .map(|asked| (asked["class"].as_str().unwrap_or_default(), asked["labels"].to_string()))
         .collect();
     ensure!(intents[0] == ("reads", r#"["reads","external"]"#.to_owned()), "{intents:?}");
     ensure!(intents[1] == ("workspace", r#"["external"]"#.to_owned()), "{intents:?}");
-    let results: Vec<_> = of_kind(&events, "ToolFinished")
+    let results: Vec<_> = events_of_kind(&events, "ToolFinished")
         .map(|done| (done["status"].as_str().unwrap_or_default(), done["content"].to_string()))
         .collect();
     ensure!(results[0].0 == "ok" && results[0].1.contains("count: 6"), "{results:?}");
     ensure!(results[1].0 == "ok" && results[1].1.contains("note: 5"), "{results:?}");
     ensure!(results[2].0 == "refused" && results[2].1.contains("keep-notes"), "{results:?}");
     ensure!(results[3].0 == "error" && results[3].1.contains("there is no tool"), "{results:?}");
-    let diff = home.docket(&["diff", &id]).await?.ok()?;
+    let diff = home.run_docket(&["diff", &id]).await?.into_stdout()?;
     ensure!(diff.contains("+first"), "{diff}");
-    home.docket(&["verify", &id]).await?.ok()?;
-    let replayed = lines(&home.docket(&["replay", &id, "--tools", "--json"]).await?.stdout)?;
+    home.run_docket(&["verify", &id]).await?.into_stdout()?;
+    let replayed = parse_lines(&home.run_docket(&["replay", &id, "--tools", "--json"]).await?.stdout)?;
     let mut calls = replayed.iter().flat_map(|row| row["calls"].as_array().into_iter().flatten());
     let ran = calls.find(|call| call["tool"] == "mcp__notes__note").context("the call")?;
     ensure!(ran["ran"] == "external", "{ran}");
@@ -461,10 +461,10 @@ async fn a_run_calls_a_servers_tools_and_policy_judges_them() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_runs_commands_has_a_servers_tools_and_a_planner_has_not() -> Result<()> {
+async fn roles_that_run_commands_have_server_tools_and_planners_do_not() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let home = Home::new(SETTINGS)?;
+    let _room = acquire_scenario_slot().await;
+    let home = McpHome::new(SETTINGS)?;
     let script = r#"
 [[talks]]
 role = "planner"
@@ -483,49 +483,49 @@ role = "reviewer"
 [[talks.turns]]
 text = '{"verdict": "finish", "reason": "noted"}'
 "#;
-    let (id, events, done) = home.play(script, "review").await?;
+    let (id, events, done) = home.play_script(script, "review").await?;
     ensure!(done.success(), "{done:?}");
     // Beside those, the runtime shows the reviewer what was changed.
     let of_models = |done: &&Value| !done["call"].as_str().is_some_and(|call| call.starts_with('r'));
     let statuses: Vec<_> =
-        of_kind(&events, "ToolFinished").filter(of_models).map(|done| done["status"].clone()).collect();
+        events_of_kind(&events, "ToolFinished").filter(of_models).map(|done| done["status"].clone()).collect();
     ensure!(statuses == ["refused", "ok"], "{statuses:?}");
-    let diff = home.docket(&["diff", &id]).await?.ok()?;
+    let diff = home.run_docket(&["diff", &id]).await?.into_stdout()?;
     ensure!(diff.contains("+yours") && !diff.contains("mine"), "{diff}");
-    home.docket(&["verify", &id]).await?.ok()?;
+    home.run_docket(&["verify", &id]).await?.into_stdout()?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn docket_run_ends_at_once_where_a_required_server_does_not_start() -> Result<()> {
-    let _room = room().await;
-    let home = Home::new("[mcp.broken]\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n")?;
-    let done = home.start(SCRIPT, "react").await?;
+async fn docket_run_fails_at_once_if_a_required_server_does_not_start() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = McpHome::new("[mcp.broken]\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n")?;
+    let done = home.run_task(SCRIPT, "react").await?;
     ensure!(done.code() == Some(1), "{done:?}");
     for part in ["MCP server `broken`", "status 4", "no key", "docket up"] {
         ensure!(done.stderr.contains(part), "{part} in {done:?}");
     }
-    let tasks = lines(&home.docket(&["ps", "--json"]).await?.ok()?)?;
+    let tasks = parse_lines(&home.run_docket(&["ps", "--json"]).await?.into_stdout()?)?;
     ensure!(tasks[0]["state"] == "available" && tasks[0]["failures"] == 0, "{tasks:?}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_not_required_is_left_out_of_the_run_and_named_in_its_log() -> Result<()> {
+async fn optional_server_that_does_not_start_is_skipped_and_logged() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     let broken = "[mcp.broken]\nrequired = false\ncommand = ['sh', '-c', 'echo no key >&2; exit 4']\n";
-    let home = Home::new(&format!("{SETTINGS}\n{broken}"))?;
-    let (id, events, done) = home.play(SCRIPT, "react").await?;
+    let home = McpHome::new(&format!("{SETTINGS}\n{broken}"))?;
+    let (id, events, done) = home.play_script(SCRIPT, "react").await?;
     ensure!(done.success(), "{done:?}");
-    let started = of_kind(&events, "RunStarted").next().context("a start")?;
+    let started = events_of_kind(&events, "RunStarted").next().context("a start")?;
     let left_out = &started["servers_left_out"];
     ensure!(left_out.as_array().is_some_and(|all| all.len() == 1), "{left_out}");
     let why = left_out[0]["why"].as_str().unwrap_or_default();
     ensure!(left_out[0]["server"] == "broken" && why.contains("no key"), "{left_out}");
     ensure!(started["external"].as_array().is_some_and(|tools| tools.len() == 3), "{started}");
-    let request = home.docket(&["replay", &id, "--turn", "1", "--request"]).await?.ok()?;
+    let request = home.run_docket(&["replay", &id, "--turn", "1", "--request"]).await?.into_stdout()?;
     ensure!(request.contains("mcp__notes__count") && !request.contains("mcp__broken__"), "{request}");
-    home.docket(&["verify", &id]).await?.ok()?;
+    home.run_docket(&["verify", &id]).await?.into_stdout()?;
     Ok(())
 }

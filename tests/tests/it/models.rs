@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     run::{ModelAnswered, ModelRequested, RunEvent},
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    task::{TaskBlockedReason, TaskRecord, TaskState},
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+    system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until},
 };
 use docket_worker::{
-    bootstrap::{FailWhen, FailWhom, Failpoint},
-    model::{Provider, ScriptedModel},
+    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    model::{ModelProvider, ScriptedModel},
 };
 use serde_json::Value;
 
-pub(crate) const PROTOCOLS: [Provider; 3] =
-    [Provider::Anthropic, Provider::OpenAi, Provider::OpenAiResponses];
+pub(crate) const PROTOCOLS: [ModelProvider; 3] =
+    [ModelProvider::Anthropic, ModelProvider::OpenAi, ModelProvider::OpenAiResponses];
 
 /// What the models of these tests cost: the main one ten times what the cheap one does.
-pub(crate) fn prices() -> String {
+pub(crate) fn price_settings() -> String {
     let of = |name: &str, price: u32| {
         format!(
             "[prices.\"{name}\"]\ninput = \"{price}\"\noutput = \"{price}\"\ncache_read = \"0\"\n\
@@ -37,32 +37,32 @@ pub(crate) fn prices() -> String {
         .concat()
 }
 
-pub(crate) struct Stage {
-    pub(crate) coordinator: Coordinator,
+pub(crate) struct ModelFixture {
+    pub(crate) coordinator: CoordinatorProcess,
     pub(crate) server: ModelServer,
-    pub(crate) worker: Worker,
-    provider: Provider,
+    pub(crate) worker: WorkerProcess,
+    provider: ModelProvider,
 }
 
-impl Stage {
+impl ModelFixture {
     /// A server with these scripts by model, and a worker with these settings.
-    pub(crate) async fn set(provider: Provider, scripts: &[(&str, &str)], settings: &str) -> Result<Self> {
-        let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+    pub(crate) async fn new(provider: ModelProvider, scripts: &[(&str, &str)], settings: &str) -> Result<Self> {
+        let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
         let mut by_model = BTreeMap::new();
         for (name, script) in scripts {
             by_model.insert((*name).to_owned(), ScriptedModel::parse(script.as_bytes())?);
         }
         let server = ModelServer::start_by_model(by_model).await?;
         // Whoever submits and whoever works know the same prices.
-        std::fs::write(coordinator.home().join("docket.toml"), prices())?;
-        let settings = format!("{settings}\n{}", prices());
-        let worker = Worker::start(&coordinator, &WorkerOptions { settings, ..Default::default() }).await?;
+        std::fs::write(coordinator.home().join("docket.toml"), price_settings())?;
+        let settings = format!("{settings}\n{}", price_settings());
+        let worker = WorkerProcess::start(&coordinator, &WorkerOptions { settings, ..Default::default() }).await?;
         Ok(Self { coordinator, server, worker, provider })
     }
 
     /// A task with these flags, as it rests or has ended.
-    pub(crate) async fn task(&self, more: &[&str]) -> Result<TaskRecord> {
-        let sample = Sample::new(&[("long.txt", &"a line to be read\n".repeat(60))])?;
+    pub(crate) async fn submit_and_wait(&self, more: &[&str]) -> Result<TaskRecord> {
+        let sample = SampleRepository::new(&[("long.txt", &"a line to be read\n".repeat(60))])?;
         let named = |name: &str| format!("{}:{name}", self.provider.name());
         let (model, url) = (named("main"), self.server.base_url(self.provider));
         let more: Vec<String> =
@@ -70,28 +70,28 @@ impl Stage {
         let mut args = vec!["--model", &model, "--base-url", &url, "--tests", "test -e a.txt"];
         args.extend(more.iter().map(String::as_str));
         let (task, _) = sample.submit(&self.coordinator, &args).await?;
-        self.rests(task).await
+        self.wait_until_resting(task).await
     }
 
-    pub(crate) async fn rests(&self, task: docket_schema::ids::TaskId) -> Result<TaskRecord> {
-        let rests = until("a task that rests", async || {
-            let task = self.coordinator.client().task(task).await.ok()?.task;
+    pub(crate) async fn wait_until_resting(&self, task: docket_schema::ids::TaskId) -> Result<TaskRecord> {
+        let rests = wait_until("a task that rests", async || {
+            let task = self.coordinator.client().get_task(task).await.ok()?.task;
             let waits = matches!(task.state, TaskState::Blocked | TaskState::Retryable);
             (task.state.is_ended() || waits).then_some(task)
         });
-        rests.await.with_context(|| self.worker.tail())
+        rests.await.with_context(|| self.worker.log_tail())
     }
 
     /// The whole history of its run, proven.
-    pub(crate) async fn proven(&self, task: &TaskRecord) -> Result<History> {
+    pub(crate) async fn verified_history(&self, task: &TaskRecord) -> Result<RunHistory> {
         let run = task.run.or(task.last_run).context("a run")?;
-        let history = self.coordinator.history(run).await?;
+        let history = self.coordinator.run_history(run).await?;
         history.verify(self.coordinator.client()).await?;
         Ok(history)
     }
 
     /// The models that were asked, in order.
-    pub(crate) fn asked(&self) -> Result<Vec<String>> {
+    pub(crate) fn requested_models(&self) -> Result<Vec<String>> {
         let name = |body: &[u8]| -> Result<String> {
             let body: Value = serde_json::from_slice(body)?;
             Ok(body["model"].as_str().context("a model")?.to_owned())
@@ -99,13 +99,13 @@ impl Stage {
         self.server.requests().iter().map(|request| name(&request.body)).collect()
     }
 
-    pub(crate) async fn end(self) -> Result<()> {
+    pub(crate) async fn shut_down(self) -> Result<()> {
         self.worker.drain().await?;
         self.coordinator.end_and_check().await
     }
 }
 
-fn calls(history: &History) -> Vec<(&ModelRequested, Option<&ModelAnswered>)> {
+fn model_calls(history: &RunHistory) -> Vec<(&ModelRequested, Option<&ModelAnswered>)> {
     let asked = history.events.iter().filter_map(|event| match event {
         RunEvent::ModelRequested(e) => Some(e),
         _ => None,
@@ -140,15 +140,15 @@ text = "Done."
 "#;
 
 /// A cheap model explores, the main one changes; each costs what it costs, and hears only its own thoughts.
-async fn explores(provider: Provider) -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set(provider, &[("cheap", CHEAP), ("main", MAIN)], "").await?;
-    let task = stage.task(&["--explore-model", "@cheap"]).await?;
-    ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.tail());
-    ensure!(stage.asked()? == ["cheap", "cheap", "main", "main"], "{:?}", stage.asked()?);
-    let history = stage.proven(&task).await?;
+async fn check_explore_model(provider: ModelProvider) -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = ModelFixture::new(provider, &[("cheap", CHEAP), ("main", MAIN)], "").await?;
+    let task = stage.submit_and_wait(&["--explore-model", "@cheap"]).await?;
+    ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.log_tail());
+    ensure!(stage.requested_models()? == ["cheap", "cheap", "main", "main"], "{:?}", stage.requested_models()?);
+    let history = stage.verified_history(&task).await?;
     let mut sum = 0;
-    for (asked, answered) in calls(&history) {
+    for (asked, answered) in model_calls(&history) {
         let answered = answered.context("an answer")?;
         let nusd = if asked.model.name == "main" { 10_000 } else { 1000 };
         let tokens = answered.usage.input_tokens + answered.usage.output_tokens;
@@ -157,29 +157,29 @@ async fn explores(provider: Provider) -> Result<()> {
     }
     let run = task.last_run.context("a run")?.to_string();
     let shown: Value =
-        serde_json::from_str(&stage.coordinator.docket(&["show", &run, "--json"]).await?.ok()?)?;
+        serde_json::from_str(&stage.coordinator.run_docket(&["show", &run, "--json"]).await?.into_stdout()?)?;
     let cost = shown["cost_usd"].as_f64().context("a cost")?;
     ensure!((cost * 1e9).round() == sum as f64 && shown["priced"] == true, "{shown}");
     ensure!(shown["model"].as_str().is_some_and(|text| text.contains("cheap explores")), "{shown}");
     let bodies: Vec<String> =
         stage.server.requests().iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
     ensure!(bodies[1].contains("a cheap thought") && !bodies[2].contains("thought"), "{}", bodies[2]);
-    let file = stage.coordinator.docket(&["cat", &run, "a.txt"]).await?.ok()?;
+    let file = stage.coordinator.run_docket(&["cat", &run, "a.txt"]).await?.into_stdout()?;
     ensure!(file == "main\n", "{file}");
-    stage.end().await
+    stage.shut_down().await
 }
 
 /// Run processes that die while either model is asked: the same model is asked the same again, with the same bound
 /// that the budget set to its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_a_crash_left_open_is_made_again_of_the_model_it_was_made_of() -> Result<()> {
-    let _room = room().await;
+async fn interrupted_call_is_repeated_with_the_same_model() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let scripts = [("cheap", CHEAP), ("main", MAIN)];
     let args = ["--explore-model", "@cheap"];
-    let stage = Stage::set(Provider::OpenAiResponses, &scripts, "").await?;
-    let task = stage.task(&args).await?;
-    let history = stage.proven(&task).await?;
-    let used: u64 = calls(&history)
+    let stage = ModelFixture::new(ModelProvider::OpenAiResponses, &scripts, "").await?;
+    let task = stage.submit_and_wait(&args).await?;
+    let history = stage.verified_history(&task).await?;
+    let used: u64 = model_calls(&history)
         .iter()
         .filter_map(|(_, answer)| answer.map(|answer| answer.usage.input_tokens + answer.usage.output_tokens))
         .sum();
@@ -187,42 +187,42 @@ async fn a_call_that_a_crash_left_open_is_made_again_of_the_model_it_was_made_of
         let mut asked = history.envelopes.iter().filter(|event| event.kind == "ModelRequested");
         asked.nth(nth).map(|event| event.seq.0).context("a request")
     };
-    let at = |seq, epoch| Failpoint { seq, when: FailWhen::After, epoch, whom: FailWhom::Run };
+    let at = |seq, epoch| Failpoint { seq, when: FailpointTiming::After, epoch, whom: FailpointTarget::Run };
     // A recovery is an event more before the second.
     let failpoints = vec![at(seq_of(1)?, 1), at(seq_of(3)? + 1, 2)];
     stage.worker.drain().await?;
-    let settings = prices();
+    let settings = price_settings();
     let options = WorkerOptions { settings, failpoints, ..Default::default() };
-    let worker = Worker::start(&stage.coordinator, &options).await?;
-    let stage = Stage { worker, ..stage };
-    let before = stage.server.calls();
+    let worker = WorkerProcess::start(&stage.coordinator, &options).await?;
+    let stage = ModelFixture { worker, ..stage };
+    let before = stage.server.call_count();
     // All calls fit; the last one cannot have the largest answer.
     let budget = (used + 1500).to_string();
-    let again = stage.task(&["--explore-model", "@cheap", "--max-tokens", &budget]).await?;
-    ensure!(again.state == TaskState::Completed, "{again:?}\n{}", stage.worker.tail());
-    let history = stage.proven(&again).await?;
-    ensure!(history.count("RunRecovered") == 2, "{}", history.kinds());
-    let asked = stage.asked()?.split_off(usize::try_from(before)?);
+    let again = stage.submit_and_wait(&["--explore-model", "@cheap", "--max-tokens", &budget]).await?;
+    ensure!(again.state == TaskState::Completed, "{again:?}\n{}", stage.worker.log_tail());
+    let history = stage.verified_history(&again).await?;
+    ensure!(history.count_kind("RunRecovered") == 2, "{}", history.format_kinds());
+    let asked = stage.requested_models()?.split_off(usize::try_from(before)?);
     // They died before they asked: nobody is asked twice.
     ensure!(asked == ["cheap", "cheap", "main", "main"], "{asked:?}");
-    let bounds: Vec<Option<u32>> = calls(&history).iter().map(|(asked, _)| asked.output_tokens_max).collect();
+    let bounds: Vec<Option<u32>> = model_calls(&history).iter().map(|(asked, _)| asked.output_tokens_max).collect();
     ensure!(bounds[3].is_some(), "{bounds:?}");
-    stage.end().await
+    stage.shut_down().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cheap_model_explores_and_the_main_one_changes_with_anthropic() -> Result<()> {
-    Box::pin(explores(Provider::Anthropic)).await
+async fn explore_model_reads_and_main_model_edits_with_anthropic() -> Result<()> {
+    Box::pin(check_explore_model(ModelProvider::Anthropic)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cheap_model_explores_and_the_main_one_changes_with_responses() -> Result<()> {
-    Box::pin(explores(Provider::OpenAiResponses)).await
+async fn explore_model_reads_and_main_model_edits_with_responses() -> Result<()> {
+    Box::pin(check_explore_model(ModelProvider::OpenAiResponses)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_that_stays_overloaded_is_stood_in_for_and_tried_again() -> Result<()> {
-    let _room = room().await;
+async fn fallback_model_replaces_an_overloaded_model_for_a_while() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let main = r#"
 [[turns]]
 calls = [{ name = "create_file", args = { path = "a.txt", content = "1\n" } }]
@@ -245,31 +245,31 @@ calls = [{ name = "run_command", args = { command = "echo 3 >> a.txt" } }]
 "#;
     let scripts = [("main", main), ("spare", spare)];
     let stage =
-        Stage::set(Provider::OpenAi, &scripts, "[run]\nfallback_after = 2\nfallback_turns = 1\n").await?;
-    let task = stage.task(&["--fallback-model", "@spare"]).await?;
-    ensure!(task.state == TaskState::Completed && task.runs == 1, "{task:?}\n{}", stage.worker.tail());
+        ModelFixture::new(ModelProvider::OpenAi, &scripts, "[run]\nfallback_after = 2\nfallback_turns = 1\n").await?;
+    let task = stage.submit_and_wait(&["--fallback-model", "@spare"]).await?;
+    ensure!(task.state == TaskState::Completed && task.runs == 1, "{task:?}\n{}", stage.worker.log_tail());
     // Two overloads, then the other; after its turn one attempt; and back.
     let expected = ["main", "main", "main", "spare", "main", "spare", "main"];
-    ensure!(stage.asked()? == expected, "{:?}", stage.asked()?);
-    let history = stage.proven(&task).await?;
-    ensure!(history.count("ModelFailed") == 3 && history.count("ModelAnswered") == 4, "{}", history.kinds());
+    ensure!(stage.requested_models()? == expected, "{:?}", stage.requested_models()?);
+    let history = stage.verified_history(&task).await?;
+    ensure!(history.count_kind("ModelFailed") == 3 && history.count_kind("ModelAnswered") == 4, "{}", history.format_kinds());
     let run = task.last_run.context("a run")?.to_string();
-    ensure!(stage.coordinator.docket(&["cat", &run, "a.txt"]).await?.ok()? == "1\n2\n3\n");
-    stage.end().await
+    ensure!(stage.coordinator.run_docket(&["cat", &run, "a.txt"]).await?.into_stdout()? == "1\n2\n3\n");
+    stage.shut_down().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_budget_ends_a_run_before_the_call_that_would_break_it() -> Result<()> {
-    let _room = room().await;
+async fn budgets_end_a_run_before_the_call_that_would_exceed_them() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let script = r#"
 after_end = "repeat_last"
 [[turns]]
 calls = [{ name = "run_command", args = { command = "sleep 1.2; echo {{turn}} > a.txt" } }]
 "#;
-    let stage = Stage::set(Provider::OpenAi, &[("main", script)], "").await?;
+    let stage = ModelFixture::new(ModelProvider::OpenAi, &[("main", script)], "").await?;
     // What the first request counts, its fourth byte a token.
-    let probe = stage.task(&["--turns", "1", "--attempts", "1"]).await?;
-    ensure!(probe.state == TaskState::Discarded && stage.server.calls() == 1, "{probe:?}");
+    let probe = stage.submit_and_wait(&["--turns", "1", "--attempts", "1"]).await?;
+    ensure!(probe.state == TaskState::Discarded && stage.server.call_count() == 1, "{probe:?}");
     ensure!(probe.message.as_deref().is_some_and(|said| said.contains("cap of 1 turns")), "{probe:?}");
     let tokens = stage.server.requests()[0].body.len() / 4;
     let (twice, dollars) = ((tokens * 19 / 10).to_string(), format!("{:.3}", tokens as f64 * 10e-6 * 1.9));
@@ -278,33 +278,33 @@ calls = [{ name = "run_command", args = { command = "sleep 1.2; echo {{turn}} > 
         ("--max-cost", &dollars, "does not pay for another call: $"),
         ("--max-time", "1s", "the budget of time is used up"),
     ] {
-        let before = stage.server.calls();
-        let task = stage.task(&[flag, value]).await?;
+        let before = stage.server.call_count();
+        let task = stage.submit_and_wait(&[flag, value]).await?;
         let message = task.message.clone().unwrap_or_default();
         ensure!(message.contains(said), "{flag} {value}: {message}");
         // Another run would spend it again.
         ensure!(task.state == TaskState::Discarded && task.runs == 1, "{flag}: {task:?}");
-        ensure!(stage.server.calls() == before + 1, "{flag}: {} calls", stage.server.calls() - before);
-        stage.proven(&task).await?;
+        ensure!(stage.server.call_count() == before + 1, "{flag}: {} calls", stage.server.call_count() - before);
+        stage.verified_history(&task).await?;
     }
     // Whoever goes on with it gives it another.
-    let (before, task) = (stage.server.calls(), stage.task(&["--max-tokens", &twice]).await?);
+    let (before, task) = (stage.server.call_count(), stage.submit_and_wait(&["--max-tokens", &twice]).await?);
     let id = task.id.to_string();
-    ensure!(stage.coordinator.docket(&["resume", &id]).await?.success());
-    let again = until("the end of a second run", async || {
-        let task = stage.coordinator.client().task(task.id).await.ok()?.task;
+    ensure!(stage.coordinator.run_docket(&["resume", &id]).await?.success());
+    let again = wait_until("the end of a second run", async || {
+        let task = stage.coordinator.client().get_task(task.id).await.ok()?.task;
         (task.state.is_ended() && task.runs == 2).then_some(task)
     });
-    let again = again.await.with_context(|| stage.worker.tail())?;
+    let again = again.await.with_context(|| stage.worker.log_tail())?;
     ensure!(again.message.is_some_and(|said| said.contains("does not pay for another call")));
-    ensure!(stage.server.calls() == before + 2, "one call in each budget");
-    stage.end().await
+    ensure!(stage.server.call_count() == before + 2, "one call in each budget");
+    stage.shut_down().await
 }
 
 /// Calls of one answer: those that read together, those that change in their order, all results in that of the calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_calls_of_one_answer_are_recorded_in_their_order() -> Result<()> {
-    let _room = room().await;
+async fn calls_of_one_answer_are_recorded_in_order() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let script = r#"
 [[turns]]
 calls = [
@@ -320,10 +320,10 @@ calls = [
 when = { last_result_contains = "three" }
 text = "Done."
 "#;
-    let stage = Stage::set(Provider::OpenAiResponses, &[("main", script)], "").await?;
-    let task = stage.task(&[]).await?;
-    ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.tail());
-    let history = stage.proven(&task).await?;
+    let stage = ModelFixture::new(ModelProvider::OpenAiResponses, &[("main", script)], "").await?;
+    let task = stage.submit_and_wait(&[]).await?;
+    ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.log_tail());
+    let history = stage.verified_history(&task).await?;
     let mut finished = Vec::new();
     for event in &history.events {
         if let RunEvent::ToolFinished(e) = event {
@@ -335,7 +335,7 @@ text = "Done."
     for (at, holds) in [(0, "a line to be read"), (1, "long.txt"), (5, "two"), (5, "three"), (6, "a.txt")] {
         ensure!(finished[at].1.contains(holds), "{at} lacks {holds}: {}", finished[at].1);
     }
-    stage.end().await
+    stage.shut_down().await
 }
 
 /// Every fault that a run outlives, each in a turn of its own; a turn that is not told what it must be has no line.
@@ -391,16 +391,16 @@ fault = { kind = "context_too_long" }
 text = "Done."
 "#;
 
-async fn outlived(provider: Provider) -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set(provider, &[("main", FAULTS)], "").await?;
-    let task = stage.task(&[]).await?;
+async fn check_faults_are_survived(provider: ModelProvider) -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = ModelFixture::new(provider, &[("main", FAULTS)], "").await?;
+    let task = stage.submit_and_wait(&[]).await?;
     ensure!(
         task.state == TaskState::Completed && task.runs == 1,
         "{provider:?} {task:?}\n{}",
-        stage.worker.tail()
+        stage.worker.log_tail()
     );
-    let history = stage.proven(&task).await?;
+    let history = stage.verified_history(&task).await?;
     let mut failed = Vec::new();
     for event in &history.events {
         if let RunEvent::ModelFailed(e) = event {
@@ -422,32 +422,32 @@ async fn outlived(provider: Provider) -> Result<()> {
     // What the provider asks for is kept, within a quarter of a second; else a wait of our own; no wait helps the last.
     ensure!(failed[0].1.is_some_and(|ms| (120..=370).contains(&ms)), "{failed:?}");
     ensure!(failed[1..7].iter().all(|(_, ms)| ms.is_some_and(|ms| ms <= 500)), "{failed:?}");
-    ensure!(failed[7].1.is_none() && history.count("Compacted") == 1, "{failed:?} {}", history.kinds());
+    ensure!(failed[7].1.is_none() && history.count_kind("Compacted") == 1, "{failed:?} {}", history.format_kinds());
     // Nothing was done twice: four lines, of which three came behind a broken answer.
     let run = task.last_run.context("a run")?.to_string();
-    let file = stage.coordinator.docket(&["cat", &run, "a.txt"]).await?.ok()?;
+    let file = stage.coordinator.run_docket(&["cat", &run, "a.txt"]).await?.into_stdout()?;
     ensure!(file == "once\n".repeat(4), "{file}");
-    stage.end().await
+    stage.shut_down().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_outlives_what_goes_wrong_with_anthropic() -> Result<()> {
-    Box::pin(outlived(Provider::Anthropic)).await
+async fn run_survives_provider_faults_with_anthropic() -> Result<()> {
+    Box::pin(check_faults_are_survived(ModelProvider::Anthropic)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_outlives_what_goes_wrong_with_chat_completions() -> Result<()> {
-    Box::pin(outlived(Provider::OpenAi)).await
+async fn run_survives_provider_faults_with_chat_completions() -> Result<()> {
+    Box::pin(check_faults_are_survived(ModelProvider::OpenAi)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_outlives_what_goes_wrong_with_responses() -> Result<()> {
-    Box::pin(outlived(Provider::OpenAiResponses)).await
+async fn run_survives_provider_faults_with_responses() -> Result<()> {
+    Box::pin(check_faults_are_survived(ModelProvider::OpenAiResponses)).await
 }
 
 /// A refusal is told to a person, and what cannot be mended is asked once: in every protocol.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_asking_again_cannot_mend_is_asked_once() -> Result<()> {
+async fn permanent_model_errors_are_not_retried() -> Result<()> {
     let refuses = r#"
 [[turns]]
 text = "I will not do that."
@@ -461,27 +461,27 @@ text = "Done."
     let too_long = "[[turns]]\ntext = 'x'\nfault = { kind = 'context_too_long', times = 99 }\n";
     let wrong = "[[turns]]\nwhen = { any_contains = 'never said' }\ntext = 'x'\n";
     for provider in PROTOCOLS {
-        let _room = room().await;
-        let stage = Stage::set(provider, &[("main", refuses)], "").await?;
-        let task = stage.task(&[]).await?;
+        let _room = acquire_scenario_slot().await;
+        let stage = ModelFixture::new(provider, &[("main", refuses)], "").await?;
+        let task = stage.submit_and_wait(&[]).await?;
         let why = task.blocked_why;
-        ensure!(task.state == TaskState::Blocked && why == Some(TaskBlockedWhy::Person), "{task:?}");
+        ensure!(task.state == TaskState::Blocked && why == Some(TaskBlockedReason::Person), "{task:?}");
         let message = task.message.clone().unwrap_or_default();
         ensure!(message.contains("refuses") && message.contains("I will not do that."), "{message}");
         let said =
-            stage.coordinator.docket(&["answer", &task.id.to_string(), "It is our own server."]).await?;
+            stage.coordinator.run_docket(&["answer", &task.id.to_string(), "It is our own server."]).await?;
         ensure!(said.success(), "{said:?}");
-        let done = stage.coordinator.ended(task.id).await?.task;
-        ensure!(done.state == TaskState::Completed && stage.server.calls() == 3, "{done:?}");
-        stage.proven(&done).await?;
-        stage.end().await?;
+        let done = stage.coordinator.wait_until_ended(task.id).await?.task;
+        ensure!(done.state == TaskState::Completed && stage.server.call_count() == 3, "{done:?}");
+        stage.verified_history(&done).await?;
+        stage.shut_down().await?;
         for (script, told) in [(too_long, "too long"), (wrong, "no alternative")] {
-            let stage = Stage::set(provider, &[("main", script)], "").await?;
-            let task = stage.task(&["--attempts", "1"]).await?;
+            let stage = ModelFixture::new(provider, &[("main", script)], "").await?;
+            let task = stage.submit_and_wait(&["--attempts", "1"]).await?;
             let message = task.message.clone().unwrap_or_default();
             ensure!(task.state == TaskState::Discarded && message.contains(told), "{task:?}");
-            ensure!(stage.server.calls() == 1, "{provider:?} {told}: {} calls", stage.server.calls());
-            stage.end().await?;
+            ensure!(stage.server.call_count() == 1, "{provider:?} {told}: {} calls", stage.server.call_count());
+            stage.shut_down().await?;
         }
     }
     Ok(())

@@ -16,17 +16,17 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    Coordinator, History, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, room, seen, send,
+    CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, acquire_scenario_slot, poll_until, send_signal,
 };
 
 /// Request lines that a server got.
-type Asked = Arc<Mutex<Vec<String>>>;
+type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// A server on loopback. Of `/slow` it says nothing until its other side is gone.
-fn server() -> Result<(SocketAddr, Asked)> {
+fn start_server() -> Result<(SocketAddr, RequestLog)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    let asked = Asked::default();
+    let asked = RequestLog::default();
     let noted = Arc::clone(&asked);
     thread::spawn(move || {
         for mut socket in listener.incoming().flatten() {
@@ -49,38 +49,38 @@ fn server() -> Result<(SocketAddr, Asked)> {
     Ok((address, asked))
 }
 
-fn policy(listed: SocketAddr) -> WorkerOptions {
+fn network_policy(listed: SocketAddr) -> WorkerOptions {
     let settings = format!(
         "[policy.network]\nhosts = [\"{listed}\", \"*.example.org\"]\ncommands = [\"curl *\", \"echo *\", \"python3 *\"]\n"
     );
     WorkerOptions { settings, ..WorkerOptions::default() }
 }
 
-fn intents(history: &History) -> Vec<&ToolRequested> {
+fn tool_intents(history: &RunHistory) -> Vec<&ToolRequested> {
     let events = history.events.iter();
     events
         .filter_map(|event| if let RunEvent::ToolRequested(one) = event { Some(one) } else { None })
         .collect()
 }
 
-fn results(history: &History) -> Vec<&ToolFinished> {
+fn tool_results(history: &RunHistory) -> Vec<&ToolFinished> {
     let events = history.events.iter();
     events
         .filter_map(|event| if let RunEvent::ToolFinished(one) = event { Some(one) } else { None })
         .collect()
 }
 
-fn text(content: &Content) -> Result<&str> {
+fn content_text(content: &Content) -> Result<&str> {
     let Content::Text(text) = content else { anyhow::bail!("not in line") };
     Ok(text)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_host_is_reached_and_others_are_refused_and_told() -> Result<()> {
+async fn allowed_host_is_reached_and_others_are_refused() -> Result<()> {
     docket_tests::needs!("curl");
-    let _room = room().await;
-    let (listed, asked) = server()?;
-    let (other, others) = server()?;
+    let _room = acquire_scenario_slot().await;
+    let (listed, asked) = start_server()?;
+    let (other, others) = start_server()?;
     let script = format!(
         r#"
 [[turns]]
@@ -101,28 +101,28 @@ args = {{ }}
 text = "Done."
 "#
     );
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let worker = Worker::start(&coordinator, &policy(listed)).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(&script)?;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let worker = WorkerProcess::start(&coordinator, &network_policy(listed)).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(&script)?;
     let tests = format!("curl -sS -m 5 http://{listed}/tests || echo 1 passed");
     let args = ["--model", "scripted:net", "--script", script.to_str().context("UTF-8")?, "--tests", &tests];
     let (task, _) = sample.submit(&coordinator, &args).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let run = view.task.last_run.context("a run")?;
-    let history = coordinator.history(run).await?;
+    let history = coordinator.run_history(run).await?;
     history.verify(coordinator.client()).await?;
 
     let request =
-        coordinator.docket(&["replay", &run.to_string(), "--turn", "1", "--request"]).await?.ok()?;
+        coordinator.run_docket(&["replay", &run.to_string(), "--turn", "1", "--request"]).await?.into_stdout()?;
     ensure!(request.contains(&format!("names: {listed}, *.example.org.")), "{request}");
-    let classes: Vec<RecoveryClass> = intents(&history).iter().map(|intent| intent.class).collect();
+    let classes: Vec<RecoveryClass> = tool_intents(&history).iter().map(|intent| intent.class).collect();
     use RecoveryClass::{External, Workspace};
     // The third is one for its label, though it gets nothing: not all of its line may.
     ensure!(classes == [External, External, External, Workspace], "{classes:?}");
-    let results = results(&history);
-    let said = text(&results[1].content)?;
+    let results = tool_results(&history);
+    let said = content_text(&results[1].content)?;
     ensure!(said.contains("hello\n403\n"), "{said}");
     ensure!(said.contains(&format!("network: reached {listed}, ")), "{said}");
     ensure!(said.contains(&format!("network: refused: {other} (it is not on the list)\n")), "{said}");
@@ -143,10 +143,10 @@ text = "Done."
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_with_the_network_that_a_crash_ended_is_told_as_unknown_and_not_run_again() -> Result<()> {
+async fn interrupted_network_call_is_unknown_and_not_repeated() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let (listed, asked) = server()?;
+    let _room = acquire_scenario_slot().await;
+    let (listed, asked) = start_server()?;
     // Nothing in the line says what it does: the grant alone makes it one that may have reached out.
     let script = format!(
         r#"
@@ -159,25 +159,25 @@ args = {{ command = "python3 -c 'import urllib.request; urllib.request.urlopen(\
 text = "Done."
 "#
     );
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let worker = Worker::start(&coordinator, &policy(listed)).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(&script)?;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let worker = WorkerProcess::start(&coordinator, &network_policy(listed)).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(&script)?;
     let args = ["--model", "scripted:net", "--script", script.to_str().context("UTF-8")?];
     let (task, _) = sample.submit(&coordinator, &args).await?;
     let reached =
-        seen("a request that came through", || (!asked.lock().expect("whole").is_empty()).then_some(()));
-    reached.await.with_context(|| worker.tail())?;
-    send(*worker.run_processes().first().context("a run process")?, Signal::SIGKILL);
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+        poll_until("a request that came through", || (!asked.lock().expect("whole").is_empty()).then_some(()));
+    reached.await.with_context(|| worker.log_tail())?;
+    send_signal(*worker.run_processes().first().context("a run process")?, Signal::SIGKILL);
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
-    let (intents, results) = (intents(&history), results(&history));
+    let (intents, results) = (tool_intents(&history), tool_results(&history));
     ensure!(intents.len() == 1 && intents[0].class == RecoveryClass::External, "{intents:?}");
     ensure!(intents[0].labels == ["command"], "{:?}", intents[0].labels);
     ensure!(results.len() == 1 && results[0].status == ToolStatus::Unknown, "{results:?}");
-    let said = text(&results[0].content)?;
+    let said = content_text(&results[0].content)?;
     ensure!(said.contains("whether it took effect is unknown"), "{said}");
     ensure!(asked.lock().expect("whole").len() == 1, "it was run again");
     worker.drain().await?;

@@ -10,16 +10,16 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::{NotificationId, TaskId},
     task::TaskState,
-    wire::{DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest},
+    api::{DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest},
 };
 use docket_tests::{
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
     system::{
-        Coordinator, Finished, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, fresh_database, room,
-        run, until,
+        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
+        run_program, wait_until,
     },
 };
-use receiver::{Answer, Got, Receiver};
+use receiver::{HookReply, ReceivedRequest, WebhookReceiver};
 use serde_json::{Value, json};
 
 const NEW: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -46,167 +46,167 @@ text = "Done."
 "#;
 
 /// A `[[notify]]` for a hook of the receiver, with more lines.
-fn hook(port: u16, name: &str, more: &str) -> String {
+fn webhook_settings(port: u16, name: &str, more: &str) -> String {
     format!(
         "[[notify]]\nname = \"{name}\"\nurl = \"http://127.0.0.1:{port}/{name}\"\nsecret = [\"{NEW}\", \"{OLD}\"]\n{more}\n"
     )
 }
 
-fn settings(home: &Path, text: &str) -> Result<()> {
+fn write_settings(home: &Path, text: &str) -> Result<()> {
     Ok(std::fs::write(home.join("docket.toml"), text)?)
 }
 
 /// A repository and scripts for its tasks.
-struct Scripts {
-    sample: Sample,
+struct NotifyScripts {
+    sample: SampleRepository,
     folder: tempfile::TempDir,
 }
 
-impl Scripts {
+impl NotifyScripts {
     fn new() -> Result<Self> {
-        Ok(Self { sample: Sample::new(&[("a.txt", "a\n")])?, folder: tempfile::tempdir()? })
+        Ok(Self { sample: SampleRepository::new(&[("a.txt", "a\n")])?, folder: tempfile::tempdir()? })
     }
 
-    fn file(&self, name: &str, text: &str) -> Result<String> {
+    fn write_script(&self, name: &str, text: &str) -> Result<String> {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text)?;
         Ok(path.to_str().context("UTF-8")?.to_owned())
     }
 
-    async fn submit(&self, to: &Coordinator, script: &str, more: &[&str]) -> Result<TaskId> {
-        let script = self.file(&format!("{}.toml", blake3::hash(script.as_bytes())), script)?;
+    async fn submit_task(&self, to: &CoordinatorProcess, script: &str, more: &[&str]) -> Result<TaskId> {
+        let script = self.write_script(&format!("{}.toml", blake3::hash(script.as_bytes())), script)?;
         let args = ["--model", "scripted:s", "--script", &script, "--tests", "true"];
         Ok(self.sample.submit(to, &[&args[..], more].concat()).await?.0)
     }
 
     /// A task that fails at once.
-    async fn submit_failing(&self, to: &Coordinator) -> Result<TaskId> {
-        self.submit(to, FAILS, &["--turns", "2", "--attempts", "1"]).await
+    async fn submit_failing(&self, to: &CoordinatorProcess) -> Result<TaskId> {
+        self.submit_task(to, FAILS, &["--turns", "2", "--attempts", "1"]).await
     }
 }
 
-async fn all(coordinator: &Coordinator) -> Result<Vec<NotificationView>> {
+async fn list_notifications(coordinator: &CoordinatorProcess) -> Result<Vec<NotificationView>> {
     let query = NotificationQuery { state: None, limit: Some(1000) };
-    Ok(coordinator.client().notifications(&query).await?.notifications)
+    Ok(coordinator.client().list_notifications(&query).await?.notifications)
 }
 
 /// A notification's delivery to a target, once it is as wanted.
-async fn delivery(
-    coordinator: &Coordinator,
+async fn wait_for_delivery(
+    coordinator: &CoordinatorProcess,
     (id, target): (NotificationId, &str),
     is: impl Fn(&DeliveryView) -> bool,
 ) -> Result<DeliveryView> {
     let what = format!("a delivery to {target}");
-    let found = until(&what, async || {
-        let all = all(coordinator).await.ok()?;
+    let found = wait_until(&what, async || {
+        let all = list_notifications(coordinator).await.ok()?;
         let one = all.into_iter().find(|one| one.id == id)?;
         one.deliveries.into_iter().find(|one| one.target == target && is(one))
     });
     let found = found.await;
-    let known = all(coordinator).await;
-    found.with_context(|| format!("{known:#?}\n{}", coordinator.tail()))
+    let known = list_notifications(coordinator).await;
+    found.with_context(|| format!("{known:#?}\n{}", coordinator.log_tail()))
 }
 
-async fn tries(coordinator: &Coordinator) -> Result<NotificationId> {
+async fn send_test(coordinator: &CoordinatorProcess) -> Result<NotificationId> {
     Ok(coordinator.client().test_notification(&TestNotificationRequest::default()).await?.id)
 }
 
-fn is_in(state: DeliveryState) -> impl Fn(&DeliveryView) -> bool {
+fn is_in_state(state: DeliveryState) -> impl Fn(&DeliveryView) -> bool {
     move |one| one.state == state
 }
 
-async fn import(to: &Coordinator, scripts: &Scripts, lines: &[Value], more: &[&str]) -> Result<()> {
+async fn import_batch(to: &CoordinatorProcess, scripts: &NotifyScripts, lines: &[Value], more: &[&str]) -> Result<()> {
     let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-    let file = scripts.file("todo.jsonl", &lines.join("\n"))?;
+    let file = scripts.write_script("todo.jsonl", &lines.join("\n"))?;
     let repo = scripts.sample.path().to_str().context("UTF-8")?;
     let args = ["import", &file, "--repo", repo, "--tests", "true", "--model", "scripted:s"];
-    to.docket(&[&args[..], more].concat()).await?.ok().map(drop)
+    to.run_docket(&[&args[..], more].concat()).await?.into_stdout().map(drop)
 }
 
-async fn each_kind_is_told_once(place: Place) -> Result<()> {
-    let receiver = Receiver::start().await?;
+async fn check_each_kind_is_sent_once(place: StoreLocation) -> Result<()> {
+    let receiver = WebhookReceiver::start().await?;
     let (home, archive) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let failures = "on = [\"task.failed\"]\nqueues = [\"elsewhere\"]";
     let text = format!(
         "[server]\npublic_url = \"https://docket.example/\"\n[archive]\nto = \"file://{}\"\n{}{}{}",
         archive.path().display(),
-        hook(receiver.port, "all", ""),
-        hook(receiver.port, "batches", "on = [\"batch.finished\"]\nbatches = [\"mixed\"]"),
-        hook(receiver.port, "elsewhere", failures),
+        webhook_settings(receiver.port, "all", ""),
+        webhook_settings(receiver.port, "batches", "on = [\"batch.finished\"]\nbatches = [\"mixed\"]"),
+        webhook_settings(receiver.port, "elsewhere", failures),
     );
-    settings(home.path(), &text)?;
-    let coordinator = Coordinator::start_in(home.path(), place, LeaseTime::Usual).await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    let scripts = Scripts::new()?;
+    write_settings(home.path(), &text)?;
+    let coordinator = CoordinatorProcess::start_in(home.path(), place, LeaseDuration::Usual).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+    let scripts = NotifyScripts::new()?;
 
-    let asks = scripts.submit(&coordinator, ASKS, &[]).await?;
-    let blocked = receiver.gets("all", "a blocked task", |got| got.kind() == "task.blocked").await;
-    let blocked = blocked.with_context(|| format!("{}\n{}", coordinator.tail(), worker.tail()))?;
-    let view = coordinator.client().task(asks).await?;
+    let asks = scripts.submit_task(&coordinator, ASKS, &[]).await?;
+    let blocked = receiver.wait_for_request("all", "a blocked task", |got| got.kind() == "task.blocked").await;
+    let blocked = blocked.with_context(|| format!("{}\n{}", coordinator.log_tail(), worker.log_tail()))?;
+    let view = coordinator.client().get_task(asks).await?;
     let run = view.task.run.context("the run that asks")?;
     ensure!(
-        *blocked.data("task") == asks.to_string() && *blocked.data("run") == run.to_string(),
+        *blocked.data_field("task") == asks.to_string() && *blocked.data_field("run") == run.to_string(),
         "{blocked:?}"
     );
-    ensure!(*blocked.data("block") == "person", "{blocked:?}");
+    ensure!(*blocked.data_field("block") == "person", "{blocked:?}");
     ensure!(
-        blocked.data("question").as_str().is_some_and(|asked| asked.contains("which port")),
+        blocked.data_field("question").as_str().is_some_and(|asked| asked.contains("which port")),
         "{blocked:?}"
     );
-    ensure!(*blocked.data("link") == format!("https://docket.example/ui/run/{run}"), "{blocked:?}");
+    ensure!(*blocked.data_field("link") == format!("https://docket.example/ui/run/{run}"), "{blocked:?}");
 
     let fails = scripts.submit_failing(&coordinator).await?;
-    let failed = receiver.gets("all", "a failed task", |got| got.kind() == "task.failed").await?;
-    ensure!(*failed.data("task") == fails.to_string() && *failed.data("reason") == "failures", "{failed:?}");
-    let message = coordinator.client().task(fails).await?.task.message.context("why it failed")?;
-    ensure!(*failed.data("message") == message.as_str(), "{failed:?}");
+    let failed = receiver.wait_for_request("all", "a failed task", |got| got.kind() == "task.failed").await?;
+    ensure!(*failed.data_field("task") == fails.to_string() && *failed.data_field("reason") == "failures", "{failed:?}");
+    let message = coordinator.client().get_task(fails).await?.task.message.context("why it failed")?;
+    ensure!(*failed.data_field("message") == message.as_str(), "{failed:?}");
 
     // A batch of two ends once, whatever its tasks came to; a task that is added and ends is told again.
-    let works = scripts.file("works.toml", WORKS)?;
-    let fails_file = scripts.file("fails.toml", FAILS)?;
+    let works = scripts.write_script("works.toml", WORKS)?;
+    let fails_file = scripts.write_script("fails.toml", FAILS)?;
     let mut lines = vec![
         json!({ "key": "a", "text": "Works", "script": works }),
         json!({ "key": "b", "text": "Fails", "script": fails_file, "turns": 2, "attempts": 1 }),
     ];
-    import(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
-    let finished = receiver.gets("batches", "a batch's end", |got| got.kind() == "batch.finished").await?;
+    import_batch(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
+    let finished = receiver.wait_for_request("batches", "a batch's end", |got| got.kind() == "batch.finished").await?;
     let counts = json!({ "all": 2, "completed": 1, "cancelled": 0, "discarded": 1 });
-    ensure!(*finished.data("tasks") == counts && *finished.data("batch_name") == "mixed", "{finished:?}");
+    ensure!(*finished.data_field("tasks") == counts && *finished.data_field("batch_name") == "mixed", "{finished:?}");
     lines.push(json!({ "key": "c", "text": "Works too", "script": works }));
-    import(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
-    let again = receiver.gets("batches", "its end again", |got| *got.data("tasks") != counts).await?;
-    ensure!(again.data("tasks")["all"] == 3 && again.data("tasks")["completed"] == 2, "{again:?}");
+    import_batch(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
+    let again = receiver.wait_for_request("batches", "its end again", |got| *got.data_field("tasks") != counts).await?;
+    ensure!(again.data_field("tasks")["all"] == 3 && again.data_field("tasks")["completed"] == 2, "{again:?}");
 
     let spends = [json!({ "budget": { "tokens": 1000 } }), json!({ "text": "Costs", "script": works })];
-    import(&coordinator, &scripts, &spends, &["--batch", "dear"]).await?;
-    let spent = receiver.gets("all", "a spent budget", |got| got.kind() == "budget.spent").await?;
-    ensure!(*spent.data("batch_name") == "dear" && spent.data("budget")["tokens"] == 1000, "{spent:?}");
-    ensure!(spent.data("message").as_str().is_some_and(|words| words.contains("1000 tokens")), "{spent:?}");
+    import_batch(&coordinator, &scripts, &spends, &["--batch", "dear"]).await?;
+    let spent = receiver.wait_for_request("all", "a spent budget", |got| got.kind() == "budget.spent").await?;
+    ensure!(*spent.data_field("batch_name") == "dear" && spent.data_field("budget")["tokens"] == 1000, "{spent:?}");
+    ensure!(spent.data_field("message").as_str().is_some_and(|words| words.contains("1000 tokens")), "{spent:?}");
 
     // What comes back from the archive tells of nothing new: another failure, after it, is the next that is told.
-    coordinator.docket(&["archive", "--older-than", "0h"]).await?.ok()?;
-    coordinator.docket(&["archive", "restore", &fails.to_string()]).await?.ok()?;
+    coordinator.run_docket(&["archive", "--older-than", "0h"]).await?.into_stdout()?;
+    coordinator.run_docket(&["archive", "restore", &fails.to_string()]).await?.into_stdout()?;
     let last = scripts.submit_failing(&coordinator).await?;
-    receiver.gets("all", "the last failure", |got| *got.data("task") == last.to_string()).await?;
-    let settled = until("all are told", async || {
-        let all = all(&coordinator).await.ok()?;
+    receiver.wait_for_request("all", "the last failure", |got| *got.data_field("task") == last.to_string()).await?;
+    let settled = wait_until("all are told", async || {
+        let all = list_notifications(&coordinator).await.ok()?;
         let delivered = |one: &DeliveryView| one.state == DeliveryState::Delivered;
         all.iter().flat_map(|one| &one.deliveries).all(delivered).then_some(all)
     });
-    let settled = settled.await.with_context(|| coordinator.tail())?;
+    let settled = settled.await.with_context(|| coordinator.log_tail())?;
 
-    let got = receiver.got("all");
+    let got = receiver.received("all");
     let count = |kind: &str| got.iter().filter(|got| got.kind() == kind).count();
     let counts = ["task.blocked", "task.failed", "batch.finished", "budget.spent"].map(count);
     ensure!(counts == [1, 3, 2, 1], "each once: {counts:?} {got:#?}");
-    ensure!(receiver.got("elsewhere").is_empty() && receiver.got("batches").len() == 2);
+    ensure!(receiver.received("elsewhere").is_empty() && receiver.received("batches").len() == 2);
     let ids: std::collections::BTreeSet<&str> = got.iter().map(|got| got.id.as_str()).collect();
     ensure!(ids.len() == got.len() && settled.len() == got.len(), "{settled:#?}");
-    for got in got.iter().chain(&receiver.got("batches")) {
+    for got in got.iter().chain(&receiver.received("batches")) {
         ensure!(got.is_signed_by(NEW)? && got.is_signed_by(OLD)?, "{got:?}");
         ensure!(!got.is_signed_by("whsec_bm90IG5vdCBub3Qgbm90IG5vdCBub3Qgbm90")?);
     }
-    let shown = coordinator.docket(&["notify"]).await?.ok()?;
+    let shown = coordinator.run_docket(&["notify"]).await?.into_stdout()?;
     for words in ["http://127.0.0.1:", "webhook", "task.blocked", "batch.finished", "mixed", "delivered"] {
         ensure!(shown.contains(words), "{words}: {shown}");
     }
@@ -215,76 +215,76 @@ async fn each_kind_is_told_once(place: Place) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kind_reaches_a_receiver_once_and_signed_on_sqlite() -> Result<()> {
-    let _room = room().await;
-    Box::pin(each_kind_is_told_once(Place::Home)).await
+async fn every_kind_is_delivered_once_and_signed_on_sqlite() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    Box::pin(check_each_kind_is_sent_once(StoreLocation::HomeFolder)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kind_reaches_a_receiver_once_and_signed_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let _room = room().await;
-    Box::pin(each_kind_is_told_once(fresh_database(&cluster).await?)).await
+async fn every_kind_is_delivered_once_and_signed_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    let _room = acquire_scenario_slot().await;
+    Box::pin(check_each_kind_is_sent_once(fresh_database(&cluster).await?)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_take_it_is_told_again_then_a_dead_letter_then_once_more() -> Result<()> {
-    let _room = room().await;
-    let receiver = Receiver::start().await?;
+async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let receiver = WebhookReceiver::start().await?;
     let soon = "attempts_max = 3\nretry_first_ms = 100\nretry_most_ms = 200";
     let text: String = [
-        hook(receiver.port, "bad", soon),
-        hook(receiver.port, "gone", soon),
-        hook(receiver.port, "busy", soon),
-        hook(receiver.port, "moved", "attempts_max = 1"),
-        hook(receiver.port, "slow", "timeout_ms = 600000"),
-        hook(receiver.port, "ok", ""),
+        webhook_settings(receiver.port, "bad", soon),
+        webhook_settings(receiver.port, "gone", soon),
+        webhook_settings(receiver.port, "busy", soon),
+        webhook_settings(receiver.port, "moved", "attempts_max = 1"),
+        webhook_settings(receiver.port, "slow", "timeout_ms = 600000"),
+        webhook_settings(receiver.port, "ok", ""),
     ]
     .concat();
     // As web servers say back what they do not know.
     let text = text.replace("/bad\"", "/bad?key=T0S3CR3TPATH\"");
     let says = "no POST /bad?key=T0S3CR3TPATH; your secret is whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    receiver.answers("bad", Answer::Status(500, says));
-    receiver.answers("gone", Answer::Status(410, "no more of this"));
-    receiver.answers("busy", Answer::Later("3600"));
-    receiver.answers("moved", Answer::Moved);
-    receiver.answers("slow", Answer::Never);
+    receiver.set_reply("bad", HookReply::Status(500, says));
+    receiver.set_reply("gone", HookReply::Status(410, "no more of this"));
+    receiver.set_reply("busy", HookReply::Later("3600"));
+    receiver.set_reply("moved", HookReply::Moved);
+    receiver.set_reply("slow", HookReply::Never);
     let home = tempfile::tempdir()?;
-    settings(home.path(), &text)?;
-    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
-    let id = tries(&coordinator).await?;
+    write_settings(home.path(), &text)?;
+    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let id = send_test(&coordinator).await?;
     let of = |target| (id, target);
 
     // One that never answers holds up no other.
-    receiver.gets("slow", "a request that hangs", |_| true).await?;
-    delivery(&coordinator, of("ok"), is_in(DeliveryState::Delivered)).await?;
-    let bad = delivery(&coordinator, of("bad"), is_in(DeliveryState::Dead)).await?;
+    receiver.wait_for_request("slow", "a request that hangs", |_| true).await?;
+    wait_for_delivery(&coordinator, of("ok"), is_in_state(DeliveryState::Delivered)).await?;
+    let bad = wait_for_delivery(&coordinator, of("bad"), is_in_state(DeliveryState::Dead)).await?;
     ensure!(bad.attempts == 3 && bad.why.as_ref().is_some_and(|why| why.contains("500")), "{bad:?}");
-    let sent = receiver.got("bad");
+    let sent = receiver.received("bad");
     ensure!(sent.len() == 3 && sent.iter().all(|got| got.id == id.to_string()), "{sent:?}");
-    let gone = delivery(&coordinator, of("gone"), is_in(DeliveryState::Dead)).await?;
-    ensure!(gone.attempts == 1 && receiver.got("gone").len() == 1, "{gone:?}");
-    let moved = delivery(&coordinator, of("moved"), is_in(DeliveryState::Dead)).await?;
+    let gone = wait_for_delivery(&coordinator, of("gone"), is_in_state(DeliveryState::Dead)).await?;
+    ensure!(gone.attempts == 1 && receiver.received("gone").len() == 1, "{gone:?}");
+    let moved = wait_for_delivery(&coordinator, of("moved"), is_in_state(DeliveryState::Dead)).await?;
     ensure!(moved.why.as_ref().is_some_and(|why| why.contains("redirects")), "{moved:?}");
-    ensure!(receiver.got("ok").len() == 1, "nobody followed the redirect");
-    let busy = delivery(&coordinator, of("busy"), |one| one.attempts == 1).await?;
+    ensure!(receiver.received("ok").len() == 1, "nobody followed the redirect");
+    let busy = wait_for_delivery(&coordinator, of("busy"), |one| one.attempts == 1).await?;
     let wait = busy.next_at.context("it is tried again")?.ms_since(busy.changed_at);
     ensure!(busy.state == DeliveryState::Waiting && wait >= 3_590_000, "{busy:?}");
-    let slow = delivery(&coordinator, of("slow"), |_| true).await?;
+    let slow = wait_for_delivery(&coordinator, of("slow"), |_| true).await?;
     ensure!(slow.state == DeliveryState::Waiting && slow.attempts == 0, "it hangs still: {slow:?}");
 
     // What a receiver says back is kept without secrets.
-    let log = coordinator.docket(&["logs", "system/notifications", "--json"]).await?.ok()?;
+    let log = coordinator.run_docket(&["logs", "system/notifications", "--json"]).await?.into_stdout()?;
     ensure!(log.contains("your secret is"), "{log}");
     for secret in ["MfKQ9r8GKYqr", "T0S3CR3TPATH"] {
         ensure!(!log.contains(secret), "{log}");
-        ensure!(!coordinator.tail().contains(secret), "{}", coordinator.tail());
+        ensure!(!coordinator.log_tail().contains(secret), "{}", coordinator.log_tail());
     }
 
     // It is told of where people look.
-    let overview = coordinator.client().overview().await?;
+    let overview = coordinator.client().get_overview().await?;
     ensure!(overview.notifications_dead == Some(3), "{overview:?}");
-    let metrics = scraped(&coordinator).await?;
+    let metrics = scrape_metrics(&coordinator).await?;
     for line in [
         "docket_notification_deliveries{state=\"dead\"} 3",
         "docket_notification_deliveries{state=\"waiting\"} 2",
@@ -294,20 +294,20 @@ async fn who_does_not_take_it_is_told_again_then_a_dead_letter_then_once_more() 
     ] {
         ensure!(metrics.contains(line), "{line}: {metrics}");
     }
-    let dead = coordinator.docket(&["notify", "list", "--state", "dead"]).await?;
+    let dead = coordinator.run_docket(&["notify", "list", "--state", "dead"]).await?;
     ensure!(dead.stdout.contains("500") && dead.stderr.contains("3 dead letters"), "{dead:?}");
 
     // Mended, a person has it told once more: the same, under the same id.
-    receiver.answers("bad", Answer::Status(200, ""));
-    receiver.answers("busy", Answer::Status(200, ""));
+    receiver.set_reply("bad", HookReply::Status(200, ""));
+    receiver.set_reply("busy", HookReply::Status(200, ""));
     let text = id.to_string();
     let short = &text[text.len() - 8..];
     for target in ["bad", "busy"] {
-        let said = coordinator.docket(&["notify", "retry", short, "--target", target]).await?.ok()?;
+        let said = coordinator.run_docket(&["notify", "retry", short, "--target", target]).await?.into_stdout()?;
         ensure!(said.contains(target), "{said}");
-        delivery(&coordinator, of(target), is_in(DeliveryState::Delivered)).await?;
+        wait_for_delivery(&coordinator, of(target), is_in_state(DeliveryState::Delivered)).await?;
     }
-    let bad = receiver.got("bad");
+    let bad = receiver.received("bad");
     ensure!(bad.len() == 4 && bad[3].id == bad[0].id && bad[3].body == bad[0].body, "{bad:?}");
     for (args, code, words) in [
         (&["notify", "retry", short, "--target", "ok"][..], 4, "took notification"),
@@ -315,19 +315,19 @@ async fn who_does_not_take_it_is_told_again_then_a_dead_letter_then_once_more() 
         (&["notify", "retry", "ffffffffff"], 3, "there is no notification"),
         (&["notify", "test", "--target", "nobody"], 3, "bad, gone, busy"),
     ] {
-        let refused = coordinator.docket(args).await?;
+        let refused = coordinator.run_docket(args).await?;
         ensure!(refused.code() == Some(code) && refused.stderr.contains(words), "{args:?}: {refused:?}");
     }
-    let tried = coordinator.docket(&["notify", "test", "--target", "ok"]).await?.ok()?;
+    let tried = coordinator.run_docket(&["notify", "test", "--target", "ok"]).await?.into_stdout()?;
     ensure!(tried.contains("ok: delivered"), "{tried}");
-    let tried = coordinator.docket(&["notify", "test", "--target", "gone"]).await?;
+    let tried = coordinator.run_docket(&["notify", "test", "--target", "gone"]).await?;
     ensure!(tried.code() == Some(1) && tried.stdout.contains("gone: dead: it answers 410"), "{tried:?}");
-    let audit = coordinator.docket(&["logs", "system/audit"]).await?.ok()?;
+    let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
     ensure!(audit.contains("once more") && audit.contains("try telling gone"), "{audit}");
     coordinator.end_and_check().await
 }
 
-async fn scraped(coordinator: &Coordinator) -> Result<String> {
+async fn scrape_metrics(coordinator: &CoordinatorProcess) -> Result<String> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().build()?;
     let url = format!("{}/metrics", coordinator.address());
@@ -340,96 +340,96 @@ fn closed_port() -> Result<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_coordinator_loses_nothing_and_tells_the_same_again() -> Result<()> {
-    let _room = room().await;
+async fn killed_coordinator_loses_no_notification_and_resends_the_same() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
     let port = closed_port()?;
-    settings(
+    write_settings(
         home.path(),
-        &hook(port, "ops", "retry_first_ms = 100\nretry_most_ms = 300\nattempts_max = 100"),
+        &webhook_settings(port, "ops", "retry_first_ms = 100\nretry_most_ms = 300\nattempts_max = 100"),
     )?;
-    let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Short).await?;
+    let mut coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Short).await?;
 
     // Recorded and not sent: nobody listens. Killed then, it is told after.
-    let id = tries(&coordinator).await?;
-    delivery(&coordinator, (id, "ops"), |one| one.attempts > 0).await?;
+    let id = send_test(&coordinator).await?;
+    wait_for_delivery(&coordinator, (id, "ops"), |one| one.attempts > 0).await?;
     coordinator.process().kill().await?;
-    let receiver = Receiver::start_on(port).await?;
+    let receiver = WebhookReceiver::start_on(port).await?;
     coordinator.restart().await?;
-    let got = receiver.gets("ops", "what was raised before the death", |_| true).await?;
+    let got = receiver.wait_for_request("ops", "what was raised before the death", |_| true).await?;
     ensure!(got.id == id.to_string(), "{got:?}");
-    delivery(&coordinator, (id, "ops"), is_in(DeliveryState::Delivered)).await?;
-    ensure!(receiver.got("ops").len() == 1, "{:?}", receiver.got("ops"));
+    wait_for_delivery(&coordinator, (id, "ops"), is_in_state(DeliveryState::Delivered)).await?;
+    ensure!(receiver.received("ops").len() == 1, "{:?}", receiver.received("ops"));
 
     // Sent and not recorded: the receiver has it, and the coordinator dies of its answer.
-    receiver.answers("ops", Answer::Kills(coordinator.pid()));
-    let id = tries(&coordinator).await?.to_string();
+    receiver.set_reply("ops", HookReply::Kills(coordinator.pid()));
+    let id = send_test(&coordinator).await?.to_string();
     coordinator.process().wait().await?;
-    receiver.answers("ops", Answer::Status(204, ""));
+    receiver.set_reply("ops", HookReply::Status(204, ""));
     coordinator.restart().await?;
-    delivery(&coordinator, (id.parse()?, "ops"), is_in(DeliveryState::Delivered)).await?;
-    let twice: Vec<Got> = receiver.got("ops").into_iter().filter(|got| got.id == id).collect();
+    wait_for_delivery(&coordinator, (id.parse()?, "ops"), is_in_state(DeliveryState::Delivered)).await?;
+    let twice: Vec<ReceivedRequest> = receiver.received("ops").into_iter().filter(|got| got.id == id).collect();
     ensure!(twice.len() == 2 && twice[0].body == twice[1].body, "the same, again: {twice:?}");
     ensure!(twice.iter().all(|got| got.is_signed_by(NEW).unwrap_or(false)), "{twice:?}");
 
     // What happens while nobody tells is told once somebody does: a coordinator without targets is there meanwhile.
-    settings(home.path(), "")?;
+    write_settings(home.path(), "")?;
     coordinator.restart().await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    let scripts = Scripts::new()?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+    let scripts = NotifyScripts::new()?;
     let fails = scripts.submit_failing(&coordinator).await?;
-    let ended = coordinator.ended(fails).await.with_context(|| worker.tail())?;
+    let ended = coordinator.wait_until_ended(fails).await.with_context(|| worker.log_tail())?;
     ensure!(ended.task.state == TaskState::Discarded, "{ended:?}");
-    settings(home.path(), &hook(port, "ops", ""))?;
+    write_settings(home.path(), &webhook_settings(port, "ops", ""))?;
     coordinator.restart().await?;
-    let told = receiver.gets("ops", "a failure of before", |got| got.kind() == "task.failed").await?;
-    ensure!(*told.data("task") == fails.to_string(), "{told:?}");
+    let told = receiver.wait_for_request("ops", "a failure of before", |got| got.kind() == "task.failed").await?;
+    ensure!(*told.data_field("task") == fails.to_string(), "{told:?}");
 
     // Of what was before anybody was ever told, nobody is: a target that is added gets what comes.
-    settings(home.path(), &[hook(port, "ops", ""), hook(port, "new", "")].concat())?;
+    write_settings(home.path(), &[webhook_settings(port, "ops", ""), webhook_settings(port, "new", "")].concat())?;
     coordinator.restart().await?;
     let next = scripts.submit_failing(&coordinator).await?;
-    receiver.gets("new", "the next failure", |got| *got.data("task") == next.to_string()).await?;
-    ensure!(receiver.got("new").len() == 1, "{:?}", receiver.got("new"));
+    receiver.wait_for_request("new", "the next failure", |got| *got.data_field("task") == next.to_string()).await?;
+    ensure!(receiver.received("new").len() == 1, "{:?}", receiver.received("new"));
     coordinator.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_coordinators_one_tells_and_the_other_goes_on() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let _room = room().await;
+async fn one_of_two_coordinators_sends_and_the_other_takes_over() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    let _room = acquire_scenario_slot().await;
     let place = fresh_database(&cluster).await?;
-    let receiver = Receiver::start().await?;
+    let receiver = WebhookReceiver::start().await?;
     let homes = [tempfile::tempdir()?, tempfile::tempdir()?];
     for home in &homes {
-        settings(home.path(), &hook(receiver.port, "ops", ""))?;
+        write_settings(home.path(), &webhook_settings(receiver.port, "ops", ""))?;
     }
-    let mut one = Coordinator::start_in(homes[0].path(), place.clone(), LeaseTime::Usual).await?;
-    let two = Coordinator::start_in(homes[1].path(), place, LeaseTime::Usual).await?;
+    let mut one = CoordinatorProcess::start_in(homes[0].path(), place.clone(), LeaseDuration::Usual).await?;
+    let two = CoordinatorProcess::start_in(homes[1].path(), place, LeaseDuration::Usual).await?;
     let mut ids = Vec::new();
     for nth in 0..20 {
-        ids.push(tries(if nth % 2 == 0 { &one } else { &two }).await?);
+        ids.push(send_test(if nth % 2 == 0 { &one } else { &two }).await?);
     }
     for id in &ids {
-        delivery(&two, (*id, "ops"), is_in(DeliveryState::Delivered)).await?;
+        wait_for_delivery(&two, (*id, "ops"), is_in_state(DeliveryState::Delivered)).await?;
     }
     let count =
-        |id: &NotificationId| receiver.got("ops").iter().filter(|got| got.id == id.to_string()).count();
-    ensure!(ids.iter().all(|id| count(id) == 1), "each is told by one: {:?}", receiver.got("ops"));
+        |id: &NotificationId| receiver.received("ops").iter().filter(|got| got.id == id.to_string()).count();
+    ensure!(ids.iter().all(|id| count(id) == 1), "each is told by one: {:?}", receiver.received("ops"));
     // Whichever tells now: with one of them gone, and then the other, what is raised is told.
     one.process().kill().await?;
-    let id = tries(&two).await?;
-    delivery(&two, (id, "ops"), is_in(DeliveryState::Delivered)).await?;
+    let id = send_test(&two).await?;
+    wait_for_delivery(&two, (id, "ops"), is_in_state(DeliveryState::Delivered)).await?;
     one.restart().await?;
     drop(two);
-    let id = tries(&one).await?;
-    delivery(&one, (id, "ops"), is_in(DeliveryState::Delivered)).await?;
+    let id = send_test(&one).await?;
+    wait_for_delivery(&one, (id, "ops"), is_in_state(DeliveryState::Delivered)).await?;
     one.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
-    let _room = room().await;
+async fn command_target_gets_stdin_and_is_ended_in_time() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let (home, out) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let command = |name: &str, line: &str, more: &str| {
         format!("[[notify]]\nname = \"{name}\"\ncommand = [\"/bin/sh\", \"-c\", '''{line}''']\n{more}\n")
@@ -446,10 +446,10 @@ async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
         command("hangs", "sleep 600", "timeout_ms = 300\nattempts_max = 1"),
         "[[notify]]\nname = \"absent\"\ncommand = [\"/none/such\"]\nattempts_max = 1\n".to_owned(),
     ];
-    settings(home.path(), &text.concat())?;
-    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
-    let id = tries(&coordinator).await?;
-    delivery(&coordinator, (id, "ok"), is_in(DeliveryState::Delivered)).await?;
+    write_settings(home.path(), &text.concat())?;
+    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let id = send_test(&coordinator).await?;
+    wait_for_delivery(&coordinator, (id, "ok"), is_in_state(DeliveryState::Delivered)).await?;
     let body: Value = serde_json::from_slice(&std::fs::read(&told)?)?;
     ensure!(body["type"] == "test" && body["data"]["by"].is_string(), "{body}");
     let env = std::fs::read_to_string(told.with_extension("env"))?;
@@ -460,7 +460,7 @@ async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
         "docket's own is no business of it: {env}"
     );
     let why = async |target: &'static str| -> Result<String> {
-        let dead = delivery(&coordinator, (id, target), is_in(DeliveryState::Dead)).await?;
+        let dead = wait_for_delivery(&coordinator, (id, target), is_in_state(DeliveryState::Dead)).await?;
         Ok(format!("{} {}", dead.attempts, dead.why.unwrap_or_default()))
     };
     ensure!(why("fails").await? == "2 it ends with status 3: nope", "{}", why("fails").await?);
@@ -472,12 +472,12 @@ async fn a_program_is_told_by_its_input_and_ends_in_its_time() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_that_cannot_hold_are_refused_by_name_and_nobody_to_tell_is_said() -> Result<()> {
-    let _room = room().await;
+async fn invalid_targets_are_rejected_by_name_and_missing_targets_reported() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
-    let docket = async |args: &[&str]| -> Result<Finished> {
+    let docket = async |args: &[&str]| -> Result<FinishedProcess> {
         let env = [("DOCKET_HOME", home.path().as_os_str())];
-        run(Tool::Docket, home.path(), &env, args).await
+        run_program(TestProgram::Docket, home.path(), &env, args).await
     };
     let none = docket(&["notify"]).await?;
     ensure!(none.success() && none.stderr.contains("[[notify]]"), "{none:?}");
@@ -497,7 +497,7 @@ async fn settings_that_cannot_hold_are_refused_by_name_and_nobody_to_tell_is_sai
         (hook(&format!("secret_file = \"{}\"", secret.display())), "chmod 600"),
         (hook("secret_env = \"X\"\non = [\"task.praised\"]"), "`on` is not a list of kinds"),
     ] {
-        settings(home.path(), &text)?;
+        write_settings(home.path(), &text)?;
         let refused = docket(&["serve", "-v", "--listen", "127.0.0.1:0"]).await?;
         let said = &refused.stderr;
         ensure!(refused.code() == Some(2) && said.contains(words), "{text}: {refused:?}");
@@ -507,10 +507,10 @@ async fn settings_that_cannot_hold_are_refused_by_name_and_nobody_to_tell_is_sai
         );
     }
     // Where nobody tells, the secret is not asked for, and what is raised waits.
-    settings(home.path(), &hook("secret_env = \"NO_SUCH_SECRET\""))?;
+    write_settings(home.path(), &hook("secret_env = \"NO_SUCH_SECRET\""))?;
     let raised = docket(&["notify", "test"]).await?;
     ensure!(raised.success() && raised.stderr.contains("docket up"), "{raised:?}");
-    let listed = docket(&["notify", "--json"]).await?.ok()?;
+    let listed = docket(&["notify", "--json"]).await?.into_stdout()?;
     let listed: Value = serde_json::from_str(&listed)?;
     ensure!(listed["waiting"] == 1 && listed["targets"][0]["at"] == "http://127.0.0.1:9", "{listed}");
     Ok(())

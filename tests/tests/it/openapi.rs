@@ -7,10 +7,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{ids::BatchId, task::TaskSpec, wire::SubmitRequest};
+use docket_schema::{ids::BatchId, task::TaskSpec, api::SubmitRequest};
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, has_modules, room, run_fed_within,
-    say,
+    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, has_python_modules, acquire_scenario_slot, run_with_input_within,
+    print_notice,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -34,25 +34,25 @@ text = "Done."
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn schemathesis_finds_nothing_that_the_document_does_not_say() -> Result<()> {
+async fn schemathesis_finds_no_undocumented_answers() -> Result<()> {
     let place = tempfile::tempdir()?;
-    if !has_modules("schemathesis.cli").await {
+    if !has_python_modules("schemathesis.cli").await {
         return Ok(());
     }
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     // It tries wrong tokens as well, faster than a person would.
     let env = [("DOCKET_AUTH_FAILURES_PER_MINUTE", "1000000")];
-    let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    let sample = Sample::new(&[("a.txt", "one\n")])?;
-    let script = sample.script(SCRIPT)?;
+    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+    let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let script = script.to_str().context("UTF-8")?;
     let args = ["--model", "scripted:asked", "--script", script];
     let (_, spec) = sample.submit(&coordinator, &args).await?;
     let batch = BatchId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001));
     let request = SubmitRequest { tasks: vec![TaskSpec { batch: Some(batch), ..spec }], ids: None };
     let task = coordinator.client().submit(&request).await?.tasks.first().context("a task")?.id;
-    let ended = coordinator.ended(task).await?.task.last_run.context("a run")?;
+    let ended = coordinator.wait_until_ended(task).await?.task.last_run.context("a run")?;
     // Nobody shall do what it submits.
     worker.drain().await?;
 
@@ -68,18 +68,18 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() -> Result<(
     let report_at = report.to_str().context("UTF-8")?;
     let args = ["-c", PROGRAM, "--no-color", "run", &document, "-H", &bearer];
     let args = [&args[..], &["--report", "ndjson", "--report-ndjson-path", report_at]].concat();
-    let finished = run_fed_within(ALL_REQUESTS, Tool::Python, place.path(), (&[], &args), b"").await?;
-    ensure!(finished.success(), "{}\n{}\n{}", finished.stdout, finished.stderr, coordinator.tail());
-    let asked = asked(&std::fs::read_to_string(&report)?)?;
+    let finished = run_with_input_within(ALL_REQUESTS, TestProgram::Python, place.path(), (&[], &args), b"").await?;
+    ensure!(finished.success(), "{}\n{}\n{}", finished.stdout, finished.stderr, coordinator.log_tail());
+    let asked = requests_by_operation(&std::fs::read_to_string(&report)?)?;
     let requests: usize = asked.values().sum();
-    say(&format!("{requests} requests to {} operations", asked.len()));
+    print_notice(&format!("{requests} requests to {} operations", asked.len()));
     ensure!(asked.len() >= OPERATIONS_MIN && requests >= REQUESTS_MIN, "{requests} requests: {asked:?}");
     // Whatever it sent, the log holds and the tables are what it says.
     coordinator.end_and_check().await
 }
 
 /// How many requests each operation got, by its report of events.
-fn asked(report: &str) -> Result<BTreeMap<String, usize>> {
+fn requests_by_operation(report: &str) -> Result<BTreeMap<String, usize>> {
     let mut asked = BTreeMap::new();
     for line in report.lines() {
         let event: Value = serde_json::from_str(line)?;

@@ -4,15 +4,15 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     content::Content,
     ids::QueueName,
-    run::{RunEvent, ToolStatus, Verdict},
+    run::{RunEvent, ToolStatus, PolicyVerdict},
     task::TaskState,
 };
 use docket_tests::{
     model_server::ModelServer,
-    pg_cluster::Cluster,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, fresh_database, room, until},
+    pg_cluster::PostgresCluster,
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, wait_until},
 };
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::model::{ModelProvider, ScriptedModel};
 
 const SCRIPT: &str = r#"
 [[turns]]
@@ -46,41 +46,41 @@ labels = ["deletes"]
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_denied_is_an_event_and_what_is_asked_about_waits_for_a_person() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+async fn denied_calls_are_recorded_and_asked_calls_wait_for_a_person() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
-    let sample = Sample::new(&[("old.txt", "old\n")])?;
+    let sample = SampleRepository::new(&[("old.txt", "old\n")])?;
     let (template, spec) =
         sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
     coordinator.client().cancel(template, "a template").await?;
     let queue: QueueName = "policy".parse()?;
     let options =
         WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
-    let blocked = until("a run that asks", async || {
-        let record = coordinator.client().task(task).await.ok()?.task;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let blocked = wait_until("a run that asks", async || {
+        let record = coordinator.client().get_task(task).await.ok()?.task;
         (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
     });
-    let blocked = blocked.await.with_context(|| worker.tail())?;
+    let blocked = blocked.await.with_context(|| worker.log_tail())?;
     ensure!(blocked.state == TaskState::Blocked, "{:?}", blocked.message);
     let run = blocked.run.context("a run")?;
-    let shown = coordinator.docket(&["show", &run.to_string()]).await?.ok()?;
+    let shown = coordinator.run_docket(&["show", &run.to_string()]).await?.into_stdout()?;
     ensure!(shown.contains("rule `deletes`") && shown.contains("rm old.txt"), "{shown}");
-    coordinator.docket(&["answer", &run.to_string(), "yes"]).await?.ok()?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    coordinator.run_docket(&["answer", &run.to_string(), "yes"]).await?.into_stdout()?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
 
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
     let (mut verdicts, mut results) = (Vec::new(), Vec::new());
     for event in &history.events {
         if let RunEvent::ToolRequested(asked) = event {
             verdicts.push(match &asked.policy {
-                Verdict::Allow { rule } => format!("allow {rule}"),
-                Verdict::Deny { rule, .. } => format!("deny {rule}"),
-                Verdict::Ask { rule, .. } => format!("ask {rule}"),
+                PolicyVerdict::Allow { rule } => format!("allow {rule}"),
+                PolicyVerdict::Deny { rule, .. } => format!("deny {rule}"),
+                PolicyVerdict::Ask { rule, .. } => format!("ask {rule}"),
             });
         } else if let RunEvent::ToolFinished(finished) = event {
             let Content::Text(text) = &finished.content else { anyhow::bail!("not in line") };
@@ -94,11 +94,11 @@ async fn what_is_denied_is_an_event_and_what_is_asked_about_waits_for_a_person()
         "{results:?}"
     );
     // Of a line that holds what is denied nothing was run.
-    let made = coordinator.docket(&["cat", &run.to_string(), "made"]).await?.ok()?;
+    let made = coordinator.run_docket(&["cat", &run.to_string(), "made"]).await?.into_stdout()?;
     ensure!(made == "second\n", "{made}");
-    let gone = coordinator.docket(&["cat", &run.to_string(), "old.txt"]).await?;
+    let gone = coordinator.run_docket(&["cat", &run.to_string(), "old.txt"]).await?;
     ensure!(!gone.success(), "{gone:?}");
-    let json = coordinator.docket(&["show", &run.to_string(), "--json"]).await?.ok()?;
+    let json = coordinator.run_docket(&["show", &run.to_string(), "--json"]).await?.into_stdout()?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     ensure!(json["denials"] == 1, "{json}");
     worker.drain().await?;
@@ -106,59 +106,59 @@ async fn what_is_denied_is_an_event_and_what_is_asked_about_waits_for_a_person()
     coordinator.end_and_check().await
 }
 
-async fn only_yes_no_and_always_are_answers(place: Place) -> Result<()> {
-    let coordinator = Coordinator::start(place, LeaseTime::Usual).await?;
+async fn check_permission_answers(place: StoreLocation) -> Result<()> {
+    let coordinator = CoordinatorProcess::start(place, LeaseDuration::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
-    let sample = Sample::new(&[("old.txt", "old\n")])?;
+    let sample = SampleRepository::new(&[("old.txt", "old\n")])?;
     let (template, spec) =
         sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
     coordinator.client().cancel(template, "a template").await?;
     let queue: QueueName = "policy".parse()?;
     let options =
         WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
     let rests = async || {
-        until("a run that asks", async || {
-            let record = coordinator.client().task(task).await.ok()?.task;
+        wait_until("a run that asks", async || {
+            let record = coordinator.client().get_task(task).await.ok()?.task;
             (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
         })
         .await
-        .with_context(|| worker.tail())
+        .with_context(|| worker.log_tail())
     };
     let asked = rests().await?;
     let run = asked.run.context("a run")?;
     // Words to the run do not hide what it asks.
-    coordinator.docket(&["tell", &run.to_string(), "take care"]).await?.ok()?;
+    coordinator.run_docket(&["tell", &run.to_string(), "take care"]).await?.into_stdout()?;
     for wrong in ["maybe", "sure", "yes, but only this once", "always until noon", "nope", " "] {
-        let refused = coordinator.docket(&["answer", &task.to_string(), wrong]).await?;
+        let refused = coordinator.run_docket(&["answer", &task.to_string(), wrong]).await?;
         let says = ["`yes`", "`always`", "`no`", "stays open", &format!("`{wrong}` is not an answer")];
         let said = says.iter().all(|word| refused.stderr.contains(word)) || wrong == " ";
         ensure!(refused.code() == Some(2) && said, "{wrong}: {refused:?}");
-        let error = coordinator.client().answer(task, wrong).await.err().context("over HTTP as well")?;
+        let error = coordinator.client().answer_task(task, wrong).await.err().context("over HTTP as well")?;
         let problem = error.problem().context("an answer of the coordinator's")?;
         ensure!(problem.status == 400 && problem.field.as_deref() == Some("text"), "{wrong}: {problem:?}");
     }
-    let still = coordinator.client().task(task).await?.task;
+    let still = coordinator.client().get_task(task).await?.task;
     ensure!(
         (still.state, still.seq) == (TaskState::Blocked, asked.seq),
         "the question stays open: {still:?}"
     );
-    coordinator.docket(&["answer", &task.to_string(), "no,", "keep", "it"]).await?.ok()?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    coordinator.run_docket(&["answer", &task.to_string(), "no,", "keep", "it"]).await?.into_stdout()?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let requests = server.requests();
     let last = String::from_utf8_lossy(&requests.last().context("a request")?.body).into_owned();
     ensure!(last.contains("a person was asked, and says: keep it"), "{last}");
-    coordinator.history(run).await?.verify(coordinator.client()).await?;
+    coordinator.run_history(run).await?.verify(coordinator.client()).await?;
     worker.drain().await?;
     coordinator.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permission_question_takes_yes_no_and_always_and_stays_open_for_other_words() -> Result<()> {
-    let _room = room().await;
-    Box::pin(only_yes_no_and_always_are_answers(Place::Home)).await?;
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    Box::pin(only_yes_no_and_always_are_answers(fresh_database(&cluster).await?)).await
+async fn permission_question_accepts_only_yes_no_and_always() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    Box::pin(check_permission_answers(StoreLocation::HomeFolder)).await?;
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    Box::pin(check_permission_answers(fresh_database(&cluster).await?)).await
 }

@@ -2,8 +2,8 @@
 //! `cargo test late_acknowledgement`. What they do stands in `docket_tests::conformance`, among all the others.
 
 use docket_tests::{
-    conformance::{Kind, run_case},
-    pg_cluster::Cluster,
+    conformance::{DatabaseKind, run_case},
+    pg_cluster::PostgresCluster,
 };
 
 macro_rules! on_both {

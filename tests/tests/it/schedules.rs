@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::task::TaskState;
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, commit_all, room, until,
+    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, commit_all, acquire_scenario_slot, wait_until,
 };
 use serde_json::Value;
 
@@ -15,33 +15,33 @@ text = "Done."
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schedule_gives_its_task_from_the_base_that_was_pinned_last() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("a.txt", "a\n")])?;
-    let script = sample.script(QUICK)?;
+async fn schedule_creates_tasks_from_the_last_pinned_base() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("a.txt", "a\n")])?;
+    let script = sample.write_script(QUICK)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
-    let docket = async |args: &[&str]| coordinator.docket(args).await?.ok();
+    let docket = async |args: &[&str]| coordinator.run_docket(args).await?.into_stdout();
     let add = async |cron: &str, more: &[&str]| {
         let head = ["schedule", "add", "nightly", "--cron", cron, "--tz", "Europe/Berlin"];
         let task =
             ["Tidy up", "--repo", repo, "--model", "scripted:s", "--script", script, "--tests", "true"];
         let all: Vec<&str> = head.iter().chain(&task).chain(more).copied().collect();
-        coordinator.docket(&all).await
+        coordinator.run_docket(&all).await
     };
     let wrong = add("0 25 * * *", &[]).await?;
     ensure!(wrong.code() == Some(2) && wrong.stderr.contains("the hour `25`"), "{wrong:?}");
-    ensure!(add("0 3 * * 1-5", &[]).await?.ok()?.contains("fires next at"));
+    ensure!(add("0 3 * * 1-5", &[]).await?.into_stdout()?.contains("fires next at"));
     let twice = add("0 4 * * *", &[]).await?;
     ensure!(twice.code() != Some(0) && twice.stderr.contains("there is a schedule"), "{twice:?}");
     let listed = docket(&["schedule"]).await?;
     ensure!(listed.contains("0 3 * * 1-5") && listed.contains("Europe/Berlin"), "{listed}");
 
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
     let run = async || -> Result<String> {
         let id = docket(&["schedule", "run", "nightly"]).await?.trim().to_owned();
-        let view = until("the task's end", async || {
-            let view = coordinator.client().task(id.parse().ok()?).await.ok()?;
+        let view = wait_until("the task's end", async || {
+            let view = coordinator.client().get_task(id.parse().ok()?).await.ok()?;
             view.task.state.is_ended().then_some(view)
         });
         let view = view.await?;
@@ -62,7 +62,7 @@ async fn a_schedule_gives_its_task_from_the_base_that_was_pinned_last() -> Resul
     ensure!(shown["schedule"]["overlap"] == "skip" && shown["task"].is_string(), "{shown}");
     ensure!(docket(&["schedule", "show", "nightly"]).await?.contains("base"));
     docket(&["schedule", "remove", "nightly"]).await?;
-    ensure!(coordinator.docket(&["schedule", "show", "nightly"]).await?.code() == Some(3));
+    ensure!(coordinator.run_docket(&["schedule", "show", "nightly"]).await?.code() == Some(3));
     let log = docket(&["logs", "system/schedules"]).await?;
     ensure!(log.matches("ScheduleFired").count() == 3 && log.contains("ScheduleRemoved"), "{log}");
     drop(worker);

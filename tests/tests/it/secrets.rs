@@ -5,18 +5,18 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::TypedEvent as _,
     ids::QueueName,
-    names::{NamedAs, blobs_named},
+    blob_refs::{BlobRole, event_blobs},
     run::{RunEvent, ToolStatus},
     task::TaskState,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room, until},
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until},
 };
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::model::{ModelProvider, ScriptedModel};
 
 /// Put together here, so that no scanner takes this file for a leak.
-fn secrets() -> [(&'static str, String); 4] {
+fn sample_secrets() -> [(&'static str, String); 4] {
     let random = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9m";
     [
         ("GitHub token", format!("ghp_{}", &random[..36])),
@@ -62,17 +62,17 @@ text = "Done."
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Result<()> {
-    let _room = room().await;
-    let [github, aws, openai, configured] = secrets();
+async fn secrets_are_redacted_in_prompts_and_events_but_kept_in_files() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let [github, aws, openai, configured] = sample_secrets();
     let deploy = format!("#!/bin/sh\nTOKEN={}\nPASS={}\necho start\n", github.1, configured.1);
     let env = [("DOCKET_REDACT", "DEPLOY_PASS"), ("DEPLOY_PASS", configured.1.as_str())];
-    let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
+    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
     // A server that echoes the key it was called with, in an answer that is none of a refusal.
-    let script = SCRIPT.replace("SERVERS-KEY", ModelServer::KEY);
+    let script = SCRIPT.replace("SERVERS-KEY", ModelServer::DEFAULT_KEY);
     let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
     let rules = format!("Deploy with {}.\n", openai.1);
-    let sample = Sample::new(&[("deploy.sh", &deploy), ("AGENTS.md", &rules)])?;
+    let sample = SampleRepository::new(&[("deploy.sh", &deploy), ("AGENTS.md", &rules)])?;
     let args =
         ["--model", "openai:template", "--queue", "template", "--attempts", "1", "--tests", "cat deploy.sh"];
     let (template, mut spec) = sample.submit(&coordinator, &args).await?;
@@ -87,23 +87,23 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
         env: vec![("DEPLOY_PASS".to_owned(), configured.1.clone())],
         ..WorkerOptions::default()
     };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::Anthropic, "x")).await?;
-    let blocked = until("a run that asks", async || {
-        let record = coordinator.client().task(task).await.ok()?.task;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let blocked = wait_until("a run that asks", async || {
+        let record = coordinator.client().get_task(task).await.ok()?.task;
         (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
     });
-    let blocked = blocked.await.with_context(|| worker.tail())?;
+    let blocked = blocked.await.with_context(|| worker.log_tail())?;
     ensure!(blocked.state == TaskState::Blocked, "{:?}", blocked.message);
     let run = blocked.run.context("a run")?.to_string();
     coordinator
-        .docket(&["answer", &run, &format!("that of {}, which is {}", github.1, configured.1)])
+        .run_docket(&["answer", &run, &format!("that of {}, which is {}", github.1, configured.1)])
         .await?
-        .ok()?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+        .into_stdout()?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
 
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
     let results: Vec<_> = history
         .events
@@ -123,23 +123,23 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
     let mut said: Vec<(String, Vec<u8>)> = Vec::new();
     for (envelope, event) in history.envelopes.iter().zip(&history.events) {
         said.push((event.kind().to_owned(), envelope.payload.as_str().as_bytes().to_vec()));
-        for named in blobs_named(envelope)?.iter().filter(|named| named.named_as == NamedAs::Part) {
+        for named in event_blobs(envelope)?.iter().filter(|named| named.role == BlobRole::Required) {
             if matches!(event, RunEvent::RunStarted(started) if started.base.manifest == named.blob) {
                 continue;
             }
             let bytes = coordinator.client().get_blob(&named.blob).await;
             // A base's pack, which holds files as they are.
             let Ok(bytes) = bytes else { continue };
-            if !matches!(event, RunEvent::RunStarted(started) if !of_prompts(started, named.blob)) {
+            if !matches!(event, RunEvent::RunStarted(started) if !is_prompt_blob(started, named.blob)) {
                 said.push((format!("a blob of {}", event.kind()), bytes.to_vec()));
             }
         }
     }
-    let task = coordinator.client().task(task).await?;
+    let task = coordinator.client().get_task(task).await?;
     said.push(("the task".to_owned(), serde_json::to_vec(&task)?));
     said.extend(server.requests().into_iter().map(|asked| ("a request".to_owned(), asked.body.to_vec())));
     let holds = |bytes: &[u8], part: &str| String::from_utf8_lossy(bytes).contains(part);
-    for (kind, secret) in secrets() {
+    for (kind, secret) in sample_secrets() {
         for (what, bytes) in &said {
             // Nor its first half: a result is cut in its middle.
             let half = &secret[..secret.len() / 2];
@@ -149,19 +149,19 @@ async fn no_secret_is_in_a_prompt_or_an_event_and_the_files_keep_theirs() -> Res
         ensure!(said.iter().any(|(what, bytes)| what == "a request" && holds(bytes, &mark)), "{mark}");
     }
     for (what, bytes) in &said {
-        ensure!(!holds(bytes, ModelServer::KEY), "{what} holds the worker's key");
+        ensure!(!holds(bytes, ModelServer::DEFAULT_KEY), "{what} holds the worker's key");
     }
-    ensure!(!worker.tail().contains(&configured.1));
+    ensure!(!worker.log_tail().contains(&configured.1));
 
     // The file, as it was but for the edit.
     let cat =
-        coordinator.docket(&["cat", &view.task.last_run.context("a run")?.to_string(), "deploy.sh"]).await?;
-    ensure!(cat.ok()? == deploy.replace("echo start", "echo begin"));
+        coordinator.run_docket(&["cat", &view.task.last_run.context("a run")?.to_string(), "deploy.sh"]).await?;
+    ensure!(cat.into_stdout()? == deploy.replace("echo start", "echo begin"));
     worker.drain().await?;
     coordinator.end_and_check().await
 }
 
-fn of_prompts(started: &docket_schema::run::RunStarted, blob: docket_schema::content::BlobRef) -> bool {
+fn is_prompt_blob(started: &docket_schema::run::RunStarted, blob: docket_schema::content::BlobRef) -> bool {
     let prompts = &started.prompts;
     [prompts.system, prompts.tools, prompts.task].contains(&blob)
 }

@@ -2,15 +2,15 @@
 //! `DOCKET_CASE=keys,pause cargo test --workspace --test it served::` runs the cases whose names hold these words.
 
 use anyhow::Result;
-use docket_tests::{pg_cluster::Cluster, served::run_served};
+use docket_tests::{pg_cluster::PostgresCluster, served_suite::run_served_cases};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite() -> Result<()> {
-    run_served(None).await
+async fn served_sqlite_conforms() -> Result<()> {
+    run_served_cases(None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    run_served(Some(&cluster)).await
+async fn served_postgres_conforms() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    run_served_cases(Some(&cluster)).await
 }

@@ -3,11 +3,11 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Sample, Signal, Tool, room, run};
+use docket_tests::system::{SampleRepository, Signal, TestProgram, acquire_scenario_slot, run_program};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::terminal::Terminal;
+use crate::terminal::TestTerminal;
 
 /// Fails its final check twice: what it writes is never good. Its words are hostile.
 const FAILING: &str = r#"
@@ -41,21 +41,21 @@ text = "It is done."
 const CHECK: &str = "if grep -q good src/work.txt; then exit 0; else echo the work is bad; exit 1; fi";
 
 /// A home with a failed run and one that succeeded.
-struct Home {
+struct StepHome {
     folder: TempDir,
-    _sample: Sample,
+    _sample: SampleRepository,
     failed: String,
     succeeded: String,
 }
 
-impl Home {
-    async fn make() -> Result<Self> {
+impl StepHome {
+    async fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
         let home = folder.path();
         std::fs::write(home.join("docket.toml"), "[run]\ncorrections_max = 1\n")?;
-        let sample = Sample::new(&[("README.md", "read me\n"), ("src/lib.txt", "old\n")])?;
-        let failed = task(home, &sample, FAILING).await?;
-        let succeeded = task(home, &sample, GOOD).await?;
+        let sample = SampleRepository::new(&[("README.md", "read me\n"), ("src/lib.txt", "old\n")])?;
+        let failed = run_task(home, &sample, FAILING).await?;
+        let succeeded = run_task(home, &sample, GOOD).await?;
         Ok(Self { folder, _sample: sample, failed, succeeded })
     }
 
@@ -65,7 +65,7 @@ impl Home {
 }
 
 /// Does a task, and gives the id of its run.
-async fn task(home: &Path, sample: &Sample, script: &str) -> Result<String> {
+async fn run_task(home: &Path, sample: &SampleRepository, script: &str) -> Result<String> {
     let env = [("DOCKET_HOME", OsStr::new(home))];
     std::fs::write(home.join("script.toml"), script)?;
     let repo = sample.path().to_str().context("a UTF-8 path")?;
@@ -85,7 +85,7 @@ async fn task(home: &Path, sample: &Sample, script: &str) -> Result<String> {
         "--json",
     ];
     // Whether it succeeds is what the scripts differ in.
-    let done = run(Tool::Docket, home, &env, &args).await?;
+    let done = run_program(TestProgram::Docket, home, &env, &args).await?;
     let said = done
         .stdout
         .lines()
@@ -97,20 +97,20 @@ async fn task(home: &Path, sample: &Sample, script: &str) -> Result<String> {
 }
 
 /// Whether the terminal is as it was before.
-fn given_back(terminal: &Terminal) -> Result<()> {
-    let state = terminal.state();
+fn check_terminal_restored(terminal: &TestTerminal) -> Result<()> {
+    let state = terminal.screen_state();
     ensure!(!state.alternate_screen() && !state.hide_cursor(), "the other screen, or no cursor");
     ensure!(terminal.is_cooked()?, "raw keys");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_run_is_walked_from_where_it_went_wrong() -> Result<()> {
-    let _room = room().await;
-    let home = Home::make().await?;
-    let mut terminal = Terminal::open(home.path(), &[], &["step", &home.failed])?;
-    let screen = terminal.shows_all(&["it went wrong at turn 5", "the work is bad", "final check"])?;
-    ensure!(terminal.state().alternate_screen() && !terminal.is_cooked()?, "it took the terminal");
+async fn failed_run_opens_at_the_failure_and_can_be_stepped() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = StepHome::new().await?;
+    let mut terminal = TestTerminal::open(home.path(), &[], &["step", &home.failed])?;
+    let screen = terminal.wait_for_texts(&["it went wrong at turn 5", "the work is bad", "final check"])?;
+    ensure!(terminal.screen_state().alternate_screen() && !terminal.is_cooked()?, "it took the terminal");
     ensure!(
         screen.contains("failed, react/1 with scripted:x") && screen.contains("view: from the log"),
         "{screen}"
@@ -119,45 +119,45 @@ async fn a_failed_run_is_walked_from_where_it_went_wrong() -> Result<()> {
 
     terminal.press("E")?;
     terminal
-        .shows("the failure before", |screen| current(screen, "3") && screen.contains("the work is bad"))?;
+        .wait_for_screen("the failure before", |screen| is_current_turn(screen, "3") && screen.contains("the work is bad"))?;
     terminal.press("E")?;
     let screen =
-        terminal.shows("a failed tool", |screen| current(screen, "2") && screen.contains("missing.txt"))?;
+        terminal.wait_for_screen("a failed tool", |screen| is_current_turn(screen, "2") && screen.contains("missing.txt"))?;
     ensure!(screen.contains("tool failed"), "{screen}");
 
     terminal.press("k2")?;
-    let screen = terminal.shows_all(&["I write it.", "create_file"])?;
+    let screen = terminal.wait_for_texts(&["I write it.", "create_file"])?;
     ensure!(screen.contains(r"I write it.\e]0;owned\u{7}\e[2J\u{202e}txt"), "{screen}");
     terminal.press("4")?;
-    terminal.shows_all(&["added src/work.txt", r"+bad \e[2J"])?;
+    terminal.wait_for_texts(&["added src/work.txt", r"+bad \e[2J"])?;
 
     terminal.press("/2718\r")?;
-    terminal.shows("a line of an output that lies out of line", |screen| {
-        current(screen, "2") && screen.contains("2718") && screen.contains("2719")
+    terminal.wait_for_screen("a line of an output that lies out of line", |screen| {
+        is_current_turn(screen, "2") && screen.contains("2718") && screen.contains("2719")
     })?;
 
     terminal.press("5")?;
-    let screen = terminal.shows_all(&["README.md", "src/lib.txt", "src/work.txt"])?;
+    let screen = terminal.wait_for_texts(&["README.md", "src/lib.txt", "src/work.txt"])?;
     ensure!(screen.contains("3 files after turn 2"), "{screen}");
     terminal.press("owork\r")?;
-    terminal.shows_all(&[r"bad \e[2J", "src/work.txt after turn 2"])?;
+    terminal.wait_for_texts(&[r"bad \e[2J", "src/work.txt after turn 2"])?;
     terminal.press("]]")?;
-    terminal.shows_all(&[r"worse \e[2J", "src/work.txt after turn 4"])?;
+    terminal.wait_for_texts(&[r"worse \e[2J", "src/work.txt after turn 4"])?;
 
     terminal.press("\u{1b}")?;
-    terminal.shows_all(&["3 files after turn 4"])?;
+    terminal.wait_for_texts(&["3 files after turn 4"])?;
     terminal.press("1x")?;
-    terminal.shows_all(&["their hash is the recorded one", "\"max_tokens\": "])?;
+    terminal.wait_for_texts(&["their hash is the recorded one", "\"max_tokens\": "])?;
     terminal.press("6")?;
-    terminal.shows_all(&["tokens", "this turn", "up to here"])?;
+    terminal.wait_for_texts(&["tokens", "this turn", "up to here"])?;
     terminal.press("?")?;
-    terminal.shows_all(&["next, previous failure"])?;
+    terminal.wait_for_texts(&["next, previous failure"])?;
     terminal.resize(120, 40)?;
-    terminal.shows_all(&["next, previous failure", "resume from this turn; asks first"])?;
+    terminal.wait_for_texts(&["next, previous failure", "resume from this turn; asks first"])?;
 
     terminal.press("qq")?;
-    ensure!(terminal.ended()?.success(), "q ends it well");
-    given_back(&terminal)?;
+    ensure!(terminal.wait_for_end()?.success(), "q ends it well");
+    check_terminal_restored(&terminal)?;
     let raw = String::from_utf8_lossy(&terminal.raw);
     for obeyed in ["\u{1b}]0;owned", "\u{202e}", "bad \u{1b}["] {
         ensure!(!raw.contains(obeyed), "the terminal was sent {obeyed:?}");
@@ -166,40 +166,40 @@ async fn a_failed_run_is_walked_from_where_it_went_wrong() -> Result<()> {
 }
 
 /// Whether the timeline stands at a turn.
-fn current(screen: &str, turn: &str) -> bool {
+fn is_current_turn(screen: &str, turn: &str) -> bool {
     let mark = screen.lines().find(|line| line.starts_with('>'));
     mark.and_then(|line| line.trim_start_matches(['>', '*', '=', '≠', '+']).split_whitespace().next())
         == Some(turn)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_and_runs_are_compared_and_a_run_is_resumed() -> Result<()> {
-    let _room = room().await;
-    let home = Home::make().await?;
+async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = StepHome::new().await?;
     let args = ["step", &home.failed, "--with", &home.succeeded];
-    let mut terminal = Terminal::open(home.path(), &[], &args)?;
-    terminal.shows_all(&["they part at turn 1", "only one of the runs has this turn"])?;
+    let mut terminal = TestTerminal::open(home.path(), &[], &args)?;
+    terminal.wait_for_texts(&["they part at turn 1", "only one of the runs has this turn"])?;
     terminal.press("gj")?;
     // All of it is there, so that a page further is one.
-    terminal.shows_all(&["the model decided otherwise", "I write it well.", "≠", " of 21"])?;
+    terminal.wait_for_texts(&["the model decided otherwise", "I write it well.", "≠", " of 21"])?;
     terminal.press(" ")?;
-    terminal.shows_all(&["-bad", "+good"])?;
+    terminal.wait_for_texts(&["-bad", "+good"])?;
     terminal.press("mjjjc")?;
-    terminal.shows_all(&["from the end of turn 1 to the end of turn 4", "-bad", "+worse"])?;
+    terminal.wait_for_texts(&["from the end of turn 1 to the end of turn 4", "-bad", "+worse"])?;
 
     // What goes on from here: a new run of the same task, and a new task. Each asks first.
     terminal.press("gjr")?;
-    terminal.shows_all(&["docket resume", "--turn 1", "y does it now"])?;
+    terminal.wait_for_texts(&["docket resume", "--turn 1", "y does it now"])?;
     terminal.press("n")?;
-    terminal.shows("the question is gone", |screen| !screen.contains("y does it now"))?;
-    let resumed = acted(&mut terminal, "r")?;
-    let forked = acted(&mut terminal, "f")?;
+    terminal.wait_for_screen("the question is gone", |screen| !screen.contains("y does it now"))?;
+    let resumed = confirm_action(&mut terminal, "r")?;
+    let forked = confirm_action(&mut terminal, "f")?;
     terminal.press("q")?;
-    ensure!(terminal.ended()?.success(), "q ends it well");
+    ensure!(terminal.wait_for_end()?.success(), "q ends it well");
     let env = [("DOCKET_HOME", OsStr::new(home.path()))];
     let mut tasks = Vec::new();
     for run_id in [&home.failed, &resumed, &forked] {
-        let shown = run(Tool::Docket, home.path(), &env, &["show", run_id, "--json"]).await?.ok()?;
+        let shown = run_program(TestProgram::Docket, home.path(), &env, &["show", run_id, "--json"]).await?.into_stdout()?;
         let row: Value = serde_json::from_str(&shown)?;
         let stands_on = row["parent"].as_str() == Some(home.failed.as_str()) && row["turn"] == 1;
         ensure!(stands_on || *run_id == home.failed, "{shown}");
@@ -207,55 +207,55 @@ async fn turns_and_runs_are_compared_and_a_run_is_resumed() -> Result<()> {
     }
     ensure!(tasks[0] == tasks[1] && tasks[0] != tasks[2], "{tasks:?}");
     // The shared history is walked as its own.
-    let frame = run(Tool::Docket, home.path(), &env, &["step", &resumed, "--first-frame"]).await?.ok()?;
+    let frame = run_program(TestProgram::Docket, home.path(), &env, &["step", &resumed, "--first-frame"]).await?.into_stdout()?;
     ensure!(frame.contains("create_file") && frame.contains("the run has not ended"), "{frame}");
     Ok(())
 }
 
 /// Confirms what a key asks, and gives the run that goes on.
-fn acted(terminal: &mut Terminal, key: &str) -> Result<String> {
+fn confirm_action(terminal: &mut TestTerminal, key: &str) -> Result<String> {
     terminal.press(key)?;
-    terminal.shows_all(&["y does it now"])?;
+    terminal.wait_for_texts(&["y does it now"])?;
     terminal.press("y")?;
-    let screen = terminal.shows_all(&["goes on after turn 1"])?;
+    let screen = terminal.wait_for_texts(&["goes on after turn 1"])?;
     let said = screen.lines().last().and_then(|line| line.strip_prefix("run ")).context("a new run")?;
     // Moving takes the message away, so that the next one is not taken for this one.
     terminal.press("kj")?;
-    terminal.shows("another line", |screen| !screen.contains("goes on after turn 1"))?;
+    terminal.wait_for_screen("another line", |screen| !screen.contains("goes on after turn 1"))?;
     Ok(said.split(' ').next().context("its id")?.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_terminal_is_given_back_whatever_ends_it() -> Result<()> {
-    let _room = room().await;
-    let home = Home::make().await?;
+async fn terminal_is_restored_on_every_exit() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = StepHome::new().await?;
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-        let mut terminal = Terminal::open(home.path(), &[], &["step", &home.succeeded])?;
-        terminal.shows_all(&["TURN", "succeeded"])?;
-        terminal.signal(signal);
-        ensure!(terminal.ended()?.success(), "{signal}");
-        given_back(&terminal).with_context(|| signal.to_string())?;
+        let mut terminal = TestTerminal::open(home.path(), &[], &["step", &home.succeeded])?;
+        terminal.wait_for_texts(&["TURN", "succeeded"])?;
+        terminal.send_signal(signal);
+        ensure!(terminal.wait_for_end()?.success(), "{signal}");
+        check_terminal_restored(&terminal).with_context(|| signal.to_string())?;
     }
-    let mut terminal = Terminal::open(home.path(), &[], &["step", &home.succeeded])?;
-    terminal.shows_all(&["TURN", "succeeded"])?;
+    let mut terminal = TestTerminal::open(home.path(), &[], &["step", &home.succeeded])?;
+    terminal.wait_for_texts(&["TURN", "succeeded"])?;
     terminal.press("\u{3}")?;
-    ensure!(terminal.ended()?.success(), "Ctrl-C");
-    given_back(&terminal)
+    ensure!(terminal.wait_for_end()?.success(), "Ctrl-C");
+    check_terminal_restored(&terminal)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn colours_are_used_only_where_they_are_wanted() -> Result<()> {
-    let _room = room().await;
-    let home = Home::make().await?;
+async fn colors_are_used_only_when_wanted() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = StepHome::new().await?;
     for (env, args, wanted) in [
         (&[][..], &["step", &home.succeeded][..], true),
         (&[("NO_COLOR", "1")][..], &["step", &home.succeeded][..], false),
         (&[][..], &["step", &home.succeeded, "--color", "never"][..], false),
         (&[("NO_COLOR", "1")][..], &["step", &home.succeeded, "--color", "always"][..], true),
     ] {
-        let mut terminal = Terminal::open(home.path(), env, args)?;
-        terminal.shows_all(&["TURN", "succeeded", "ok"])?;
-        let state = terminal.state();
+        let mut terminal = TestTerminal::open(home.path(), env, args)?;
+        terminal.wait_for_texts(&["TURN", "succeeded", "ok"])?;
+        let state = terminal.screen_state();
         let cells = (0..24).flat_map(|row| (0..80).filter_map(move |column| state.cell(row, column)));
         let colored = cells.filter(|cell| cell.fgcolor() != vt100::Color::Default).count();
         ensure!((colored > 0) == wanted, "{env:?} {args:?}: {colored} cells have a colour");
@@ -264,11 +264,11 @@ async fn colours_are_used_only_where_they_are_wanted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_names_what_works_without_one() -> Result<()> {
+async fn step_without_a_terminal_names_the_alternative() -> Result<()> {
     let home = tempfile::tempdir()?;
     let env = [("DOCKET_HOME", OsStr::new(home.path()))];
     for args in [&["step", "abc"][..], &["step", "abc", "--json"][..]] {
-        let done = run(Tool::Docket, home.path(), &env, args).await?;
+        let done = run_program(TestProgram::Docket, home.path(), &env, args).await?;
         ensure!(done.code() == Some(2) && done.stderr.contains("docket replay RUN"), "{}", done.stderr);
     }
     Ok(())
@@ -276,12 +276,12 @@ async fn without_a_terminal_it_names_what_works_without_one() -> Result<()> {
 
 /// What the bench measures is the screen that a person sees first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_frame_can_be_had_without_a_terminal() -> Result<()> {
-    let _room = room().await;
-    let home = Home::make().await?;
+async fn first_frame_is_printed_without_a_terminal() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = StepHome::new().await?;
     let env = [("DOCKET_HOME", OsStr::new(home.path()))];
     let args = ["step", &home.failed, "--first-frame"];
-    let frame = run(Tool::Docket, home.path(), &env, &args).await?.ok()?;
+    let frame = run_program(TestProgram::Docket, home.path(), &env, &args).await?.into_stdout()?;
     ensure!(frame.lines().count() == 24, "{frame}");
     ensure!(frame.contains("it went wrong at turn 5") && frame.contains("gate failed"), "{frame}");
     Ok(())

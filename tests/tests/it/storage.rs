@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, ffi::OsStr, fmt::Write as _};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, room, run};
+use docket_tests::system::{TestProgram, acquire_scenario_slot, run_program};
 use serde_json::Value;
 
 const TURNS: u64 = 45;
@@ -13,8 +13,8 @@ const EARLY: u64 = 10;
 const LATE: u64 = 40;
 
 #[tokio::test]
-async fn a_late_turn_weighs_what_an_early_one_weighs() -> Result<()> {
-    let _room = room().await;
+async fn storage_per_turn_does_not_grow() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
     let home = home.path();
     let env = [("DOCKET_HOME", OsStr::new(home))];
@@ -30,12 +30,12 @@ async fn a_late_turn_weighs_what_an_early_one_weighs() -> Result<()> {
     std::fs::write(home.join("many.toml"), script)?;
     std::fs::write(home.join("docket.toml"), "[run]\nturns_max = 60\n")?;
     let args = ["run", "Many files", "--empty", "--model", "scripted:many", "--script", "many.toml"];
-    run(Tool::Docket, home, &env, &args).await?.ok()?;
+    run_program(TestProgram::Docket, home, &env, &args).await?.into_stdout()?;
 
-    let tasks = run(Tool::Docket, home, &env, &["ps", "--json"]).await?.ok()?;
+    let tasks = run_program(TestProgram::Docket, home, &env, &["ps", "--json"]).await?.into_stdout()?;
     let task: Value = serde_json::from_str(tasks.lines().next().context("a task")?)?;
     let id = task["run"].as_str().context("a run")?;
-    let log = run(Tool::Docket, home, &env, &["logs", id, "--json"]).await?.ok()?;
+    let log = run_program(TestProgram::Docket, home, &env, &["logs", id, "--json"]).await?.into_stdout()?;
     let mut bytes = BTreeMap::<u64, usize>::new();
     let mut request_bytes = BTreeMap::<u64, u64>::new();
     for line in log.lines() {

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docket_tests::structure;
+use docket_tests::source_structure;
 
-use crate::tidy::root;
+use crate::code_rules::repository_root;
 
 /// Lines of the product that are neither empty nor a comment. To reach: 108,000.
 const PRODUCT_CODE_MAX: usize = 121_700;
@@ -46,8 +46,8 @@ const CIRCLE_FILES_MAX: usize = 7;
 const EXHAUSTIVE_MATCHES_MAX: usize = 5;
 
 #[test]
-fn the_product_does_not_grow_and_its_tests_do() {
-    let sizes = structure::sizes(&root()).expect("sources that read");
+fn product_size_and_test_ratio_are_within_limits() {
+    let sizes = source_structure::measure_sizes(&repository_root()).expect("sources that read");
     let (product, tests) = (sizes.product_code(), sizes.test_code());
     assert!(product <= PRODUCT_CODE_MAX, "{product} lines of product code, at most {PRODUCT_CODE_MAX}");
     let percent = tests * 100 / product;
@@ -56,7 +56,7 @@ fn the_product_does_not_grow_and_its_tests_do() {
 
 #[test]
 fn folders_are_small() {
-    let folders = structure::sizes(&root()).expect("sources that read").folders();
+    let folders = source_structure::measure_sizes(&repository_root()).expect("sources that read").folder_file_counts();
     assert!(folders.len() > 50, "folders are read: {}", folders.len());
     let allowed: BTreeMap<&str, usize> = CROWDED.iter().copied().collect();
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn folders_are_small() {
 
 #[test]
 fn functions_are_short() {
-    let found = structure::sizes(&root()).expect("sources that read").long_functions(FUNCTION_LINES_MAX);
+    let found = source_structure::measure_sizes(&repository_root()).expect("sources that read").long_functions(FUNCTION_LINES_MAX);
     let allowed: BTreeSet<String> = LONG_FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
     let longer: Vec<_> = found.difference(&allowed).collect();
     assert!(longer.is_empty(), "functions of more than {FUNCTION_LINES_MAX} lines: {longer:#?}");
@@ -87,18 +87,18 @@ fn functions_are_short() {
 
 #[test]
 fn imports_run_in_few_circles() {
-    let product = structure::product_crates(&root()).expect("sources that read");
+    let product = source_structure::product_crates(&repository_root()).expect("sources that read");
     let modules: usize = product.iter().map(|read| read.files.len()).sum();
     assert!(modules > 800, "modules are found: {modules}");
-    let across = structure::folder_circles(&product);
-    compare("circles across folders", &across, FOLDER_CIRCLES);
-    let mut files = structure::file_circles(&product);
+    let across = source_structure::folder_cycles(&product);
+    check_circles("circles across folders", &across, FOLDER_CIRCLES);
+    let mut files = source_structure::file_cycles(&product);
     files.retain(|circle| circle.len() > CIRCLE_FILES_MAX);
-    compare("circles of files", &files, FILE_CIRCLES);
+    check_circles("circles of files", &files, FILE_CIRCLES);
 }
 
 /// The sizes of circles and their limits, largest first: none may be larger, and a limit that none comes up to is lowered.
-fn compare(which: &str, circles: &[structure::Circle], limits: &[usize]) {
+fn check_circles(which: &str, circles: &[source_structure::ImportCycle], limits: &[usize]) {
     let sizes: Vec<usize> = circles.iter().map(Vec::len).collect();
     for (nth, circle) in circles.iter().enumerate() {
         let limit = limits.get(nth).copied().unwrap_or_default();
@@ -109,9 +109,9 @@ fn compare(which: &str, circles: &[structure::Circle], limits: &[usize]) {
 
 #[test]
 fn few_matches_name_every_run_event() {
-    let product = structure::product_crates(&root()).expect("sources that read");
-    let variants = structure::variants(&root(), &product, "RunEvent").expect("the run's events");
-    let found = structure::exhaustive_matches(&root(), &product, "RunEvent", &variants).expect("reads");
+    let product = source_structure::product_crates(&repository_root()).expect("sources that read");
+    let variants = source_structure::enum_variants(&repository_root(), &product, "RunEvent").expect("the run's events");
+    let found = source_structure::exhaustive_matches(&repository_root(), &product, "RunEvent", &variants).expect("reads");
     let count: usize = found.iter().map(|(_, matches)| matches).sum();
     assert!(count >= 1, "the fold of a run matches all of them");
     assert!(count <= EXHAUSTIVE_MATCHES_MAX, "{count}, at most {EXHAUSTIVE_MATCHES_MAX}: {found:#?}");

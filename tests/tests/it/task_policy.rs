@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::{RunEvent, Verdict},
+    run::{RunEvent, PolicyVerdict},
     task::TaskState,
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    Coordinator, History, LeaseTime, Place, Sample, Worker, WorkerOptions, room, seen,
+    CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, poll_until,
 };
 
 /// The worker's: of the network it says nothing.
@@ -70,13 +70,13 @@ text = "Done."
 "#;
 
 /// Verdict, rule and class of each call.
-fn calls(history: &History) -> Vec<(String, RecoveryClass)> {
+fn call_verdicts(history: &RunHistory) -> Vec<(String, RecoveryClass)> {
     let one = |event: &RunEvent| {
         let RunEvent::ToolRequested(asked) = event else { return None };
         let said = match &asked.policy {
-            Verdict::Allow { rule } => format!("allow {rule}"),
-            Verdict::Deny { rule, .. } => format!("deny {rule}"),
-            Verdict::Ask { rule, .. } => format!("ask {rule}"),
+            PolicyVerdict::Allow { rule } => format!("allow {rule}"),
+            PolicyVerdict::Deny { rule, .. } => format!("deny {rule}"),
+            PolicyVerdict::Ask { rule, .. } => format!("ask {rule}"),
         };
         Some((said, asked.class))
     };
@@ -84,13 +84,13 @@ fn calls(history: &History) -> Vec<(String, RecoveryClass)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tasks_policy_holds_beside_the_workers_and_can_be_changed_while_its_run_works() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+async fn task_policy_adds_to_the_worker_policy_and_can_change_mid_run() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let options = WorkerOptions { settings: OF_WORKER.to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let folder = tempfile::tempdir()?;
     let (of_task, later) = (folder.path().join("task.toml"), folder.path().join("later.toml"));
     std::fs::write(&of_task, OF_TASK)?;
@@ -101,17 +101,17 @@ async fn a_tasks_policy_holds_beside_the_workers_and_can_be_changed_while_its_ru
     let (task, spec) = sample.submit(&coordinator, &args).await?;
     ensure!(spec.policy.as_ref().is_some_and(|policy| policy.rules.len() == 2), "{:?}", spec.policy);
 
-    let workspace = seen("a run that waits", || {
+    let workspace = poll_until("a run that waits", || {
         worker.workspaces().into_iter().find(|workspace| workspace.join("waits").exists())
     });
-    let workspace = workspace.await.with_context(|| worker.tail())?;
-    let run = coordinator.client().task(task).await?.task.run.context("a run")?.to_string();
-    coordinator.docket(&["policy", "set", &run, later]).await?.ok()?;
+    let workspace = workspace.await.with_context(|| worker.log_tail())?;
+    let run = coordinator.client().get_task(task).await?.task.run.context("a run")?.to_string();
+    coordinator.run_docket(&["policy", "set", &run, later]).await?.into_stdout()?;
     std::fs::write(workspace.join("go"), "")?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
 
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
     use RecoveryClass::{External, Workspace};
     let expected = [
@@ -122,43 +122,43 @@ async fn a_tasks_policy_holds_beside_the_workers_and_can_be_changed_while_its_ru
         ("allow default", Workspace),
         ("deny worker-no-push", External),
     ];
-    let found = calls(&history);
+    let found = call_verdicts(&history);
     ensure!(found.iter().map(|(said, class)| (said.as_str(), *class)).eq(expected), "{found:?}");
-    coordinator.docket(&["verify", &run]).await?.ok()?;
-    let logs = coordinator.docket(&["logs", &run]).await?.ok()?;
+    coordinator.run_docket(&["verify", &run]).await?.into_stdout()?;
+    let logs = coordinator.run_docket(&["logs", &run]).await?.into_stdout()?;
     ensure!(logs.contains("1 rules in the place of the task's policy"), "{logs}");
 
-    let json = coordinator.docket(&["policy", "show", &run, "--json"]).await?.ok()?;
+    let json = coordinator.run_docket(&["policy", "show", &run, "--json"]).await?.into_stdout()?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     ensure!(json["policies"][0]["rules"][0]["id"] == "worker-no-push", "{json}");
     ensure!(json["policies"][1]["rules"][0]["id"] == "later-no-echo", "{json}");
     ensure!(json["policies"].as_array().is_some_and(|all| all.len() == 2), "{json}");
     let pushed = serde_json::json!({ "verdict": "deny", "rule": "worker-no-push", "calls": 2 });
     ensure!(json["verdicts"].as_array().is_some_and(|all| all.contains(&pushed)), "{json}");
-    let shown = coordinator.docket(&["policy", "show", &run]).await?.ok()?;
+    let shown = coordinator.run_docket(&["policy", "show", &run]).await?.into_stdout()?;
     ensure!(
         shown.contains("later-no-echo") && shown.contains("4 calls refused (66.7 of a hundred)"),
         "{shown}"
     );
-    let json = coordinator.docket(&["show", &run, "--json"]).await?.ok()?;
+    let json = coordinator.run_docket(&["show", &run, "--json"]).await?.into_stdout()?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     ensure!(
         json["policy_denial_rate"].as_f64().is_some_and(|rate| (rate - 4.0 / 6.0).abs() < 1e-9),
         "{json}"
     );
     // What has ended has no next turn.
-    let refused = coordinator.docket(&["policy", "set", &run, later]).await?;
+    let refused = coordinator.run_docket(&["policy", "set", &run, later]).await?;
     ensure!(!refused.success(), "{refused:?}");
     worker.drain().await?;
     coordinator.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_that_does_not_hold_its_examples_is_refused_before_anything_is_sent() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("keep.txt", "kept\n")])?;
-    let script = sample.script(SCRIPT)?;
+async fn policy_failing_its_own_examples_is_rejected_before_submit() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("p.toml");
     std::fs::write(&file, format!("{LATER}misses = [\"ls; echo x\"]\n"))?;
@@ -170,10 +170,10 @@ async fn a_policy_that_does_not_hold_its_examples_is_refused_before_anything_is_
         said.contains("rules[0].misses[0] must be something of which `later-no-echo` does not speak"),
         "{said}"
     );
-    let checked = coordinator.docket(&["policy", "check", file]).await?;
+    let checked = coordinator.run_docket(&["policy", "check", file]).await?;
     ensure!(!checked.success(), "{checked:?}");
     std::fs::write(file, LATER)?;
-    let said = coordinator.docket(&["policy", "check", file, "--", "ls && echo x"]).await?.ok()?;
+    let said = coordinator.run_docket(&["policy", "check", file, "--", "ls && echo x"]).await?.into_stdout()?;
     ensure!(said == "deny by `later-no-echo`: echo x\n", "{said}");
     coordinator.end_and_check().await
 }

@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, ensure};
 use axum::{Router, extract::State, http::StatusCode, routing::post};
 use docket_schema::{
     event::Envelope,
-    export::Export,
+    export::InMemoryExport,
     ids::{Seq, StreamId},
-    trace::{Resource, RunSpans, Span, SpanKind, Value as Attribute, export_request},
+    trace::{TraceResource, RunSpans, Span, SpanKind, AttributeValue as Attribute, export_request},
 };
 use docket_tests::system::{
-    Coordinator, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run, run_fed, say, until,
+    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, run_with_input, print_notice, wait_until,
 };
 use serde_json::Value;
 
@@ -36,27 +36,27 @@ text = "Done."
 "#;
 
 /// The spans of a run, of whose whole history these are the events.
-fn folded(events: &[&Envelope], run: docket_schema::ids::RunId) -> Result<Vec<Span>> {
+fn fold_spans(events: &[&Envelope], run: docket_schema::ids::RunId) -> Result<Vec<Span>> {
     let mut fold = RunSpans::new(run);
     let mut spans = Vec::new();
     for event in events {
         if event.stream == StreamId::Run(run) {
-            spans.extend(fold.take(event)?);
+            spans.extend(fold.apply_event(event)?);
         } else if matches!(event.stream, StreamId::Run(_)) && event.seq == Seq(1) {
-            fold.inherit(event)?;
+            fold.inherit_event(event)?;
         }
     }
     Ok(spans)
 }
 
-fn word<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
+fn string_attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
     span.attributes.iter().find(|(known, _)| *known == name).and_then(|(_, value)| match value {
         Attribute::Text(text) => Some(text.as_str()),
-        Attribute::Texts(_) | Attribute::Int(_) | Attribute::Double(_) | Attribute::Bool(_) => None,
+        Attribute::TextList(_) | Attribute::Int(_) | Attribute::Double(_) | Attribute::Bool(_) => None,
     })
 }
 
-fn number(span: &Span, name: &str) -> i64 {
+fn number_attribute(span: &Span, name: &str) -> i64 {
     let found = span.attributes.iter().find(|(known, _)| *known == name);
     match found {
         Some((_, Attribute::Int(number))) => *number,
@@ -65,7 +65,7 @@ fn number(span: &Span, name: &str) -> i64 {
 }
 
 #[test]
-fn every_golden_run_is_a_trace() -> Result<()> {
+fn every_golden_run_folds_to_a_trace() -> Result<()> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let (mut traces, mut kinds) = (0, BTreeSet::new());
     for release in std::fs::read_dir(folder)? {
@@ -74,7 +74,7 @@ fn every_golden_run_is_a_trace() -> Result<()> {
             if !path.to_string_lossy().ends_with(".run.jsonl") {
                 continue;
             }
-            let export = Export::read(&std::fs::read(&path)?)?;
+            let export = InMemoryExport::parse(&std::fs::read(&path)?)?;
             let events: Vec<&Envelope> = export.events.iter().collect();
             let runs: BTreeSet<_> = events
                 .iter()
@@ -88,9 +88,9 @@ fn every_golden_run_is_a_trace() -> Result<()> {
                 let own: Vec<&Envelope> = events.iter().copied().filter(is_own).collect();
                 // Whose history it shares stands before it.
                 let end = events.iter().rposition(is_own).context("an event")?;
-                let spans = folded(&events[..=end], run).with_context(|| path.display().to_string())?;
-                ensure!(spans == folded(&events[..=end], run)?, "the same log gives the same spans");
-                whole(&own, &spans).with_context(|| path.display().to_string())?;
+                let spans = fold_spans(&events[..=end], run).with_context(|| path.display().to_string())?;
+                ensure!(spans == fold_spans(&events[..=end], run)?, "the same log gives the same spans");
+                check_trace(&own, &spans).with_context(|| path.display().to_string())?;
                 kinds.extend(
                     spans.iter().map(|span| span.name.split(' ').next().unwrap_or_default().to_owned()),
                 );
@@ -141,14 +141,14 @@ const ANSWERED: [&str; 5] = [
 ];
 
 /// Whether a span says what the conventions ask for, by their own names.
-fn by_convention(span: &Span) -> Result<()> {
+fn check_conventions(span: &Span) -> Result<()> {
     let has = |name: &str| span.attributes.iter().any(|(known, _)| *known == name);
     let Some((_, kind, operation, names)) = ASKED.iter().find(|(start, ..)| span.name.starts_with(start))
     else {
         ensure!(!has("gen_ai.operation.name"), "{span:?}");
         return Ok(());
     };
-    ensure!(span.kind == *kind && word(span, "gen_ai.operation.name") == Some(operation), "{span:?}");
+    ensure!(span.kind == *kind && string_attribute(span, "gen_ai.operation.name") == Some(operation), "{span:?}");
     for name in *names {
         ensure!(has(name), "{name}: {span:?}");
     }
@@ -162,7 +162,7 @@ fn by_convention(span: &Span) -> Result<()> {
 }
 
 /// What must hold of the spans of a run.
-fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
+fn check_trace(own: &[&Envelope], spans: &[Span]) -> Result<()> {
     let count = |kinds: &[&str]| own.iter().filter(|event| kinds.contains(&event.kind.as_str())).count();
     let named = |start: &str| spans.iter().filter(|span| span.name.starts_with(start)).count();
     ensure!(named("chat ") <= count(&["ModelAnswered", "ModelFailed"]), "model calls");
@@ -177,7 +177,7 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
     ensure!(ids.len() == spans.len(), "an id twice");
     for span in spans {
         ensure!(span.began_at <= span.ended_at, "{span:?}");
-        by_convention(span)?;
+        check_conventions(span)?;
         let Some(parent) = span.parent else {
             ensure!(span.name.starts_with("invoke_agent "), "{span:?}");
             continue;
@@ -195,15 +195,15 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
             "an orphan"
         );
         for name in ["gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.request.model"] {
-            ensure!(word(root, name).is_some_and(|word| word != "docket"), "{name} of {root:?}");
+            ensure!(string_attribute(root, name).is_some_and(|word| word != "docket"), "{name} of {root:?}");
         }
         for name in ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"] {
             let sum: i64 = spans
                 .iter()
                 .filter(|span| span.kind == SpanKind::Client)
-                .map(|span| number(span, name))
+                .map(|span| number_attribute(span, name))
                 .sum();
-            ensure!(number(root, name) == sum, "{name}: {} and {sum}", number(root, name));
+            ensure!(number_attribute(root, name) == sum, "{name}: {} and {sum}", number_attribute(root, name));
         }
     } else {
         ensure!(count(&["RunEnded"]) == 0, "no root");
@@ -213,7 +213,7 @@ fn whole(own: &[&Envelope], spans: &[Span]) -> Result<()> {
 
 /// A collector: what it was sent, and how many requests it refuses first.
 #[derive(Default)]
-struct Collector {
+struct OtlpCollector {
     bodies: Vec<Value>,
     refuses: usize,
     /// With which status; 503 where none is said.
@@ -224,10 +224,10 @@ struct Collector {
     partly: bool,
 }
 
-type Shared = Arc<Mutex<Collector>>;
+type SharedCollector = Arc<Mutex<OtlpCollector>>;
 
-async fn take(
-    State(shared): State<Shared>,
+async fn receive_spans(
+    State(shared): State<SharedCollector>,
     headers: axum::http::HeaderMap,
     body: bytes::Bytes,
 ) -> (StatusCode, &'static str) {
@@ -245,7 +245,7 @@ async fn take(
 }
 
 /// Spans by their ids, of everything that came.
-fn spans(shared: &Shared) -> (usize, BTreeMap<String, Value>) {
+fn received_spans(shared: &SharedCollector) -> (usize, BTreeMap<String, Value>) {
     let collector = shared.lock().expect("whole");
     let all: Vec<Value> = collector
         .bodies
@@ -262,13 +262,13 @@ fn spans(shared: &Shared) -> (usize, BTreeMap<String, Value>) {
 }
 
 /// A collector that listens, and a home whose coordinator sends to it.
-async fn stage(
-    collector: Collector,
-) -> Result<(Shared, tempfile::TempDir, tokio::task::JoinHandle<std::io::Result<()>>)> {
-    let shared: Shared = Arc::new(Mutex::new(collector));
+async fn start_fixture(
+    collector: OtlpCollector,
+) -> Result<(SharedCollector, tempfile::TempDir, tokio::task::JoinHandle<std::io::Result<()>>)> {
+    let shared: SharedCollector = Arc::new(Mutex::new(collector));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let at = listener.local_addr()?;
-    let router = Router::new().route("/v1/traces", post(take)).with_state(Arc::clone(&shared));
+    let router = Router::new().route("/v1/traces", post(receive_spans)).with_state(Arc::clone(&shared));
     let serving = tokio::spawn(async move { axum::serve(listener, router).await });
     let home = tempfile::tempdir()?;
     let config = format!("[telemetry]\notlp_endpoint = \"http://{at}\"\nservice_name = \"nightly\"\n");
@@ -277,10 +277,10 @@ async fn stage(
 }
 
 /// The span of a whole run, once it came.
-async fn root_of(shared: &Shared, run: docket_schema::ids::RunId) -> Result<()> {
+async fn wait_for_root_span(shared: &SharedCollector, run: docket_schema::ids::RunId) -> Result<()> {
     let trace = run.0.simple().to_string();
-    until("a run's own span", async || {
-        let (_, all) = spans(shared);
+    wait_until("a run's own span", async || {
+        let (_, all) = received_spans(shared);
         all.values().any(|span| span["traceId"] == trace && span.get("parentSpanId").is_none()).then_some(())
     })
     .await
@@ -296,42 +296,42 @@ text = "Done."
 /// One that knows nobody, or is not there at all, is an error of whoever set it up: it is told of once, with what to do,
 /// and nothing is left out for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later() -> Result<()> {
-    let _room = room().await;
+async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     for (status, remedy) in [
         (StatusCode::UNAUTHORIZED, "OTEL_EXPORTER_OTLP_HEADERS"),
         (StatusCode::NOT_FOUND, "telemetry.otlp_endpoint"),
     ] {
-        let refuses = Collector { refuses: usize::MAX, with: Some(status), ..Collector::default() };
-        let (shared, home, serving) = stage(refuses).await?;
-        let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
-        let _worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-        let sample = Sample::new(&[("a.txt", "one\n")])?;
-        let script = sample.script(SHORT)?;
+        let refuses = OtlpCollector { refuses: usize::MAX, with: Some(status), ..OtlpCollector::default() };
+        let (shared, home, serving) = start_fixture(refuses).await?;
+        let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+        let _worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+        let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
+        let script = sample.write_script(SHORT)?;
         let script = script.to_str().context("UTF-8")?;
         let (task, _) =
             sample.submit(&coordinator, &["--model", "scripted:told", "--script", script]).await?;
-        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
-        until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
-        let said = coordinator.tail();
+        let run = coordinator.wait_until_ended(task).await?.task.last_run.context("a run")?;
+        wait_until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
+        let said = coordinator.log_tail();
         let told = said.lines().filter(|line| line.contains("traces are not sent")).collect::<Vec<_>>();
         ensure!(told.len() == 1 && told[0].contains(remedy) && told[0].contains(status.as_str()), "{told:?}");
         ensure!(!said.contains("are left out"), "{said}");
         shared.lock().expect("whole").refuses = 0;
-        root_of(&shared, run).await?;
-        until("the good news", async || coordinator.tail().contains("traces are sent again").then_some(()))
+        wait_for_root_span(&shared, run).await?;
+        wait_until("the good news", async || coordinator.log_tail().contains("traces are sent again").then_some(()))
             .await?;
-        let history = coordinator.history(run).await?;
+        let history = coordinator.run_history(run).await?;
         let own: Vec<&Envelope> = history.envelopes.iter().collect();
         let trace = run.0.simple().to_string();
-        let came: BTreeSet<String> = spans(&shared)
+        let came: BTreeSet<String> = received_spans(&shared)
             .1
             .into_iter()
             .filter(|(_, span)| span["traceId"] == trace)
             .map(|(id, _)| id)
             .collect();
-        let whole = folded(&own, run)?;
-        let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+        let whole = fold_spans(&own, run)?;
+        let resource = TraceResource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
         let whole = export_request(&resource, &whole);
         let whole = whole["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().context("spans")?;
         let whole: BTreeSet<String> =
@@ -345,31 +345,31 @@ async fn a_collector_that_takes_nothing_of_us_is_told_of_once_and_gets_all_later
 
 /// What a backup holds was sent when it happened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_in_the_logs_place_is_not_sent_again() -> Result<()> {
-    let _room = room().await;
-    let (shared, home, serving) = stage(Collector::default()).await?;
-    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("a.txt", "one\n")])?;
-    let script = sample.script(SHORT)?;
+async fn restored_backup_is_not_sent_again() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let (shared, home, serving) = start_fixture(OtlpCollector::default()).await?;
+    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
+    let script = sample.write_script(SHORT)?;
     let script = script.to_str().context("UTF-8")?.to_owned();
-    let go = async |coordinator: &Coordinator| -> Result<docket_schema::ids::RunId> {
-        let worker = Worker::start(coordinator, &WorkerOptions::default()).await?;
+    let go = async |coordinator: &CoordinatorProcess| -> Result<docket_schema::ids::RunId> {
+        let worker = WorkerProcess::start(coordinator, &WorkerOptions::default()).await?;
         let args = ["--model", "scripted:again", "--script", &script];
         let (task, _) = sample.submit(coordinator, &args).await?;
-        let run = coordinator.ended(task).await?.task.last_run.context("a run")?;
-        root_of(&shared, run).await?;
+        let run = coordinator.wait_until_ended(task).await?.task.last_run.context("a run")?;
+        wait_for_root_span(&shared, run).await?;
         worker.drain().await?;
         Ok(run)
     };
     let kept = go(&coordinator).await?;
     let aside = tempfile::tempdir()?;
     let copy = aside.path().join("copy.db");
-    coordinator.docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.ok()?;
+    coordinator.run_docket(&["db", "backup", copy.to_str().context("UTF-8")?]).await?.into_stdout()?;
     let lost = go(&coordinator).await?;
     coordinator.end_and_check().await?;
     let env = [("DOCKET_HOME", home.path().as_os_str())];
     let restore = ["db", "restore", copy.to_str().context("UTF-8")?];
-    run(Tool::Docket, home.path(), &env, &restore).await?.ok()?;
+    run_program(TestProgram::Docket, home.path(), &env, &restore).await?.into_stdout()?;
     let of = |run: docket_schema::ids::RunId| {
         let trace = run.0.simple().to_string();
         let collector = shared.lock().expect("whole");
@@ -378,39 +378,39 @@ async fn a_backup_in_the_logs_place_is_not_sent_again() -> Result<()> {
     };
     let (before, before_lost) = (of(kept), of(lost));
     ensure!(before > 0 && before_lost > 0, "both were sent");
-    let coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
+    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     go(&coordinator).await?;
     ensure!(of(kept) == before && of(lost) == before_lost, "sent again: {before} and {}", of(kept));
-    ensure!(coordinator.tail().contains("traces go on from its end"), "{}", coordinator.tail());
+    ensure!(coordinator.log_tail().contains("traces go on from its end"), "{}", coordinator.log_tail());
     serving.abort();
     coordinator.end_and_check().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result<()> {
-    let _room = room().await;
+async fn collector_gets_every_span_once_across_crashes_and_outages() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
     let (shared, home, serving) =
-        stage(Collector { refuses: 2, partly: true, ..Collector::default() }).await?;
-    let mut coordinator = Coordinator::start_in(home.path(), Place::Home, LeaseTime::Usual).await?;
-    let worker = Worker::start(&coordinator, &WorkerOptions::default()).await?;
-    let sample = Sample::new(&[("a.txt", "SECRET-WORD\n")])?;
-    let script = sample.script(SCRIPT)?;
+        start_fixture(OtlpCollector { refuses: 2, partly: true, ..OtlpCollector::default() }).await?;
+    let mut coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
+    let sample = SampleRepository::new(&[("a.txt", "SECRET-WORD\n")])?;
+    let script = sample.write_script(SCRIPT)?;
     let script = script.to_str().context("UTF-8")?;
     let (task, _) = sample.submit(&coordinator, &["--model", "scripted:traced", "--script", script]).await?;
-    until("a first span", async || (spans(&shared).0 > 0).then_some(())).await?;
+    wait_until("a first span", async || (received_spans(&shared).0 > 0).then_some(())).await?;
     coordinator.restart().await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     let run = view.task.last_run.context("a run")?;
     let root =
         |all: &BTreeMap<String, Value>| all.values().find(|span| span.get("parentSpanId").is_none()).cloned();
-    let root = until("the run's own span", async || root(&spans(&shared).1)).await?;
+    let root = wait_until("the run's own span", async || root(&received_spans(&shared).1)).await?;
     ensure!(root["name"] == "invoke_agent react" && root["traceId"] == run.0.simple().to_string(), "{root}");
 
     // What came is what the log folds to, whoever killed whom meanwhile.
-    let history = coordinator.history(run).await?;
+    let history = coordinator.run_history(run).await?;
     let own: Vec<&Envelope> = history.envelopes.iter().collect();
-    let folded = folded(&own, run)?;
-    let resource = Resource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+    let folded = fold_spans(&own, run)?;
+    let resource = TraceResource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
     let expected = export_request(&resource, &folded);
     let expected: BTreeMap<String, Value> = expected["resourceSpans"][0]["scopeSpans"][0]["spans"]
         .as_array()
@@ -418,7 +418,7 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
         .iter()
         .map(|span| (span["spanId"].as_str().unwrap_or_default().to_owned(), span.clone()))
         .collect();
-    let (_, came) = spans(&shared);
+    let (_, came) = received_spans(&shared);
     ensure!(came == expected, "{came:#?}\n{expected:#?}");
     let names: BTreeSet<&str> = came.values().filter_map(|span| span["name"].as_str()).collect();
     for name in [
@@ -436,13 +436,13 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
     let text = serde_json::to_string(&bodies)?;
     ensure!(!text.contains("SECRET-WORD"), "a span holds what was said or read");
     ensure!(text.contains("nightly"), "the service's name");
-    read_by_its_types(&bodies).await?;
+    check_bodies_with_published_types(&bodies).await?;
     // A run that stands on that one's history says whose it is as well, though its own log does not.
-    let forked = coordinator.docket(&["fork", &run.to_string(), "--turn", "1", "--json"]).await?.ok()?;
+    let forked = coordinator.run_docket(&["fork", &run.to_string(), "--turn", "1", "--json"]).await?.into_stdout()?;
     let forked: Value = serde_json::from_str(&forked)?;
     let trace = forked["run"].as_str().context("a run")?.replace('-', "");
-    let root = until("the fork's own span", async || {
-        let all = spans(&shared).1.into_values();
+    let root = wait_until("the fork's own span", async || {
+        let all = received_spans(&shared).1.into_values();
         all.into_iter().find(|span| span.get("parentSpanId").is_none() && span["traceId"] == trace.as_str())
     })
     .await?;
@@ -450,7 +450,7 @@ async fn a_collector_gets_the_spans_of_a_run_over_deaths_and_outages() -> Result
     for name in ["gen_ai.provider.name", "gen_ai.request.model"] {
         ensure!(root["attributes"].to_string().contains(name), "{name}: {root}");
     }
-    ensure!(coordinator.tail().contains("1 of them: older than a day"), "{}", coordinator.tail());
+    ensure!(coordinator.log_tail().contains("1 of them: older than a day"), "{}", coordinator.log_tail());
     serving.abort();
     coordinator.end_and_check().await
 }
@@ -476,23 +476,23 @@ print(count)
 ";
 
 /// Each body is one of the published message: no name in it is unknown there.
-async fn read_by_its_types(bodies: &[Value]) -> Result<()> {
+async fn check_bodies_with_published_types(bodies: &[Value]) -> Result<()> {
     docket_tests::needs!("python3");
     let place = tempfile::tempdir()?;
     let body = serde_json::to_string(bodies)?;
-    let ended = run_fed(Tool::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;
+    let ended = run_with_input(TestProgram::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;
     if ended.code() == Some(3) {
-        say("skipped: pip install opentelemetry-proto");
+        print_notice("skipped: pip install opentelemetry-proto");
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
         return Ok(());
     }
-    let count: usize = ended.ok()?.trim().parse()?;
+    let count: usize = ended.into_stdout()?.trim().parse()?;
     ensure!(count >= 10, "{count} spans");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_are_objects_where_that_is_asked_for() -> Result<()> {
+async fn json_log_format_writes_json_objects() -> Result<()> {
     let home = tempfile::tempdir()?;
     let env = [
         ("DOCKET_HOME", home.path().as_os_str()),
@@ -500,15 +500,15 @@ async fn logs_are_objects_where_that_is_asked_for() -> Result<()> {
         ("DOCKET_LOG", "docket=debug,docket_coordinator=debug".as_ref()),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere".as_ref()),
     ];
-    let refused = run(Tool::Docket, home.path(), &env, &["serve", "--listen", "127.0.0.1:0"]).await?;
+    let refused = run_program(TestProgram::Docket, home.path(), &env, &["serve", "--listen", "127.0.0.1:0"]).await?;
     ensure!(
         refused.code() == Some(2) && refused.stderr.contains("OTEL_EXPORTER_OTLP_ENDPOINT"),
         "{refused:?}"
     );
     let env: Vec<(&str, &str)> = vec![("DOCKET_LOG_FORMAT", "json"), ("DOCKET_LOG", "debug")];
-    let coordinator = Coordinator::start_with_env(Place::Home, LeaseTime::Usual, &env).await?;
-    let lines = until("a line of the log", async || {
-        let tail = coordinator.tail();
+    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
+    let lines = wait_until("a line of the log", async || {
+        let tail = coordinator.log_tail();
         let lines: Vec<Value> = tail.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         lines.iter().any(|line| line["level"].is_string() && line["timestamp"].is_string()).then_some(lines)
     })

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use docket_tests::system::{LONG, Signal, docket, send};
+use docket_tests::system::{WAIT_MAX, Signal, docket_binary, send_signal};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use pty_process::{
     Size,
@@ -23,7 +23,7 @@ const CHUNKS_MAX: usize = 1024;
 
 /// Where standard error goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Errors {
+pub(crate) enum StderrTarget {
     /// To the terminal.
     Shown,
     /// Nowhere: what stands on the terminal is standard output alone.
@@ -31,7 +31,7 @@ pub(crate) enum Errors {
 }
 
 /// See the module.
-pub(crate) struct Terminal {
+pub(crate) struct TestTerminal {
     pty: Arc<Pty>,
     /// Held, so that the terminal can be looked at after its process has ended.
     pts: Option<Pts>,
@@ -42,10 +42,10 @@ pub(crate) struct Terminal {
     pub(crate) raw: Vec<u8>,
 }
 
-impl Terminal {
+impl TestTerminal {
     /// Runs `docket ARGS` in `home` on a terminal of 80 columns and 24 rows.
     pub(crate) fn open(home: &Path, env: &[(&str, &str)], args: &[&str]) -> Result<Self> {
-        Self::open_sized(home, env, args, (80, 24), Errors::Shown)
+        Self::open_sized(home, env, args, (80, 24), StderrTarget::Shown)
     }
 
     /// The same on one of so many columns and rows.
@@ -54,14 +54,14 @@ impl Terminal {
         env: &[(&str, &str)],
         args: &[&str],
         (columns, rows): (u16, u16),
-        errors: Errors,
+        errors: StderrTarget,
     ) -> Result<Self> {
         let (pty, pts) = pty_process::blocking::open()?;
         pty.resize(Size::new(rows, columns))?;
         // Whoever runs the tests may ignore signals, as `nohup` does, and a child would too.
         let mut command = Command::new("env")
             .arg("--default-signal=HUP,INT,QUIT,TERM")
-            .arg(docket())
+            .arg(docket_binary())
             .args(args)
             .current_dir(home)
             .env_remove("NO_COLOR")
@@ -69,7 +69,7 @@ impl Terminal {
             .env("TERM", "xterm")
             .env("DOCKET_HOME", home)
             .envs(env.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
-        if errors == Errors::Elsewhere {
+        if errors == StderrTarget::Elsewhere {
             command = command.stderr(Stdio::null());
         }
         let child = command.spawn_borrowed(&pts)?;
@@ -98,7 +98,7 @@ impl Terminal {
     }
 
     /// Its state beside the text.
-    pub(crate) fn state(&self) -> &vt100::Screen {
+    pub(crate) fn screen_state(&self) -> &vt100::Screen {
         self.parser.screen()
     }
 
@@ -115,8 +115,8 @@ impl Terminal {
     }
 
     /// Takes output until the screen is as it should be.
-    pub(crate) fn shows(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> Result<String> {
-        let deadline = Instant::now() + LONG;
+    pub(crate) fn wait_for_screen(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> Result<String> {
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             let screen = self.screen();
             if fits(&screen) {
@@ -124,18 +124,18 @@ impl Terminal {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(left) {
-                Ok(chunk) => self.take(&chunk),
+                Ok(chunk) => self.apply_output(&chunk),
                 Err(_) => bail!("{what}: waited in vain; the screen is\n{screen}"),
             }
         }
     }
 
     /// [`Self::shows`] for texts that must all be there.
-    pub(crate) fn shows_all(&mut self, texts: &[&str]) -> Result<String> {
-        self.shows(&format!("{texts:?}"), |screen| texts.iter().all(|text| screen.contains(text)))
+    pub(crate) fn wait_for_texts(&mut self, texts: &[&str]) -> Result<String> {
+        self.wait_for_screen(&format!("{texts:?}"), |screen| texts.iter().all(|text| screen.contains(text)))
     }
 
-    fn take(&mut self, chunk: &[u8]) {
+    fn apply_output(&mut self, chunk: &[u8]) {
         self.raw.extend_from_slice(chunk);
         self.parser.process(chunk);
     }
@@ -147,20 +147,20 @@ impl Terminal {
     }
 
     /// Waits for the end of the process, and gives that and [`Self::lines`], all of them.
-    pub(crate) fn finished(self) -> Result<(ExitStatus, Vec<String>)> {
-        let (status, lines, ..) = self.finished_with_screen()?;
+    pub(crate) fn wait_for_lines(self) -> Result<(ExitStatus, Vec<String>)> {
+        let (status, lines, ..) = self.wait_for_screen_output()?;
         Ok((status, lines))
     }
 
     /// The same, with all that was written, byte for byte, and what stands on the screen in the end.
-    pub(crate) fn finished_with_screen(mut self) -> Result<(ExitStatus, Vec<String>, String, String)> {
-        let deadline = Instant::now() + LONG;
+    pub(crate) fn wait_for_screen_output(mut self) -> Result<(ExitStatus, Vec<String>, String, String)> {
+        let deadline = Instant::now() + WAIT_MAX;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
             if let Ok(chunk) = self.output.recv_timeout(std::time::Duration::from_millis(5)) {
-                self.take(&chunk);
+                self.apply_output(&chunk);
             }
             if Instant::now() >= deadline {
                 bail!("it does not end; the screen is\n{}", self.screen());
@@ -168,15 +168,15 @@ impl Terminal {
         };
         // Whoever reads then comes to the end of what was written.
         drop(self.pts.take());
-        while let Ok(chunk) = self.output.recv_timeout(LONG) {
-            self.take(&chunk);
+        while let Ok(chunk) = self.output.recv_timeout(WAIT_MAX) {
+            self.apply_output(&chunk);
         }
         let raw = String::from_utf8_lossy(&self.raw).into_owned();
-        Ok((status, self.lines(), raw, self.screen()))
+        Ok((status, self.output_lines(), raw, self.screen()))
     }
 
     /// All that was written to it as lines, without colours and with nothing but text; after the end of the process.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub(crate) fn output_lines(&self) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.raw).replace('\r', "");
         let mut out = String::new();
         let mut rest = text.as_str();
@@ -190,28 +190,28 @@ impl Terminal {
     }
 
     /// Whether it is as it was before a program took it.
-    pub(crate) fn is_given_back(&self) -> Result<bool> {
-        let state = self.state();
+    pub(crate) fn is_restored(&self) -> Result<bool> {
+        let state = self.screen_state();
         Ok(!state.alternate_screen() && !state.hide_cursor() && self.is_cooked()?)
     }
 
     /// Sends a signal to the process.
-    pub(crate) fn signal(&self, signal: Signal) {
-        send(self.child.id().cast_signed(), signal);
+    pub(crate) fn send_signal(&self, signal: Signal) {
+        send_signal(self.child.id().cast_signed(), signal);
     }
 
     /// Waits for the end of the process, and takes the rest of what it wrote.
-    pub(crate) fn ended(&mut self) -> Result<ExitStatus> {
-        let deadline = Instant::now() + LONG;
+    pub(crate) fn wait_for_end(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 while let Ok(chunk) = self.output.recv_timeout(std::time::Duration::from_millis(50)) {
-                    self.take(&chunk);
+                    self.apply_output(&chunk);
                 }
                 return Ok(status);
             }
             if let Ok(chunk) = self.output.recv_timeout(std::time::Duration::from_millis(20)) {
-                self.take(&chunk);
+                self.apply_output(&chunk);
             }
             if Instant::now() >= deadline {
                 bail!("it does not end; the screen is\n{}", self.screen());
@@ -220,7 +220,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -10,10 +10,10 @@ use docket_schema::{
     tool::{RecoveryClass, ToolSet},
 };
 use docket_tests::system::{
-    Coordinator, Finished, History, LeaseTime, Place, Sample, Tool, Worker, WorkerOptions, room, run,
+    CoordinatorProcess, FinishedProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program,
 };
 use docket_worker::{
-    bootstrap::{FailWhen, FailWhom, Failpoint},
+    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
     tools,
 };
 use serde_json::Value;
@@ -81,48 +81,48 @@ calls = [
 text = "It was known."
 "#;
 
-struct Home {
+struct ToolHome {
     home: TempDir,
-    sample: Sample,
+    sample: SampleRepository,
 }
 
-impl Home {
+impl ToolHome {
     fn new() -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
-        let sample = Sample::new(&[
+        let sample = SampleRepository::new(&[
             ("sum.sh", "echo $(($1 - $2))\n"),
             ("test.sh", "[ \"$(sh sum.sh 2 3)\" = 5 ] || { echo 'FAIL: 2 + 3'; exit 1; }\n"),
         ])?;
         Ok(Self { home, sample })
     }
 
-    async fn docket(&self, args: &[&str]) -> Result<Finished> {
+    async fn run_docket(&self, args: &[&str]) -> Result<FinishedProcess> {
         let env: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
-        run(Tool::Docket, self.home.path(), &env, args).await
+        run_program(TestProgram::Docket, self.home.path(), &env, args).await
     }
 
     /// Plays a script to its end; gives its run and its events.
-    async fn play(&self, script: &str, more: &[&str]) -> Result<(String, Vec<Value>)> {
-        let script = self.sample.script(script)?;
+    async fn play_script(&self, script: &str, more: &[&str]) -> Result<(String, Vec<Value>)> {
+        let script = self.sample.write_script(script)?;
         let text = |path: &Path| path.to_str().map(str::to_owned).context("a UTF-8 path");
         let (script, repo) = (text(&script)?, text(self.sample.path())?);
         let mut args = vec!["run", "Do it", "--repo", &repo, "--script", &script, "--model", "scripted:x"];
         args.extend(["--tests", "sh test.sh", "--attempts", "1"]);
         args.extend(more);
-        let done = self.docket(&args).await?;
-        let tasks = lines(&self.docket(&["ps", "--json"]).await?.ok()?)?;
+        let done = self.run_docket(&args).await?;
+        let tasks = parse_lines(&self.run_docket(&["ps", "--json"]).await?.into_stdout()?)?;
         let id = tasks[0]["run"].as_str().with_context(|| format!("{done:?}"))?.to_owned();
-        let events = lines(&self.docket(&["logs", &id, "--json"]).await?.ok()?)?;
+        let events = parse_lines(&self.run_docket(&["logs", &id, "--json"]).await?.into_stdout()?)?;
         Ok((id, events))
     }
 }
 
-fn lines(text: &str) -> Result<Vec<Value>> {
+fn parse_lines(text: &str) -> Result<Vec<Value>> {
     text.lines().map(|line| serde_json::from_str(line).context("a line is no JSON")).collect()
 }
 
 /// The results of a run: tool, status, and what was said, where that stands in the event.
-fn results(events: &[Value]) -> Vec<(String, String, String)> {
+fn tool_results(events: &[Value]) -> Vec<(String, String, String)> {
     let asked = |call: &Value| {
         let of = |event: &&Value| event["kind"] == "ToolRequested" && event["payload"]["call"] == *call;
         events.iter().find(of).map_or(Value::Null, |event| event["payload"]["tool"].clone())
@@ -138,13 +138,13 @@ fn results(events: &[Value]) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_uses_every_tool_of_the_wide_set_verifies_and_replays() -> Result<()> {
+async fn run_using_every_wide_tool_verifies_and_replays() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let home = Home::new()?;
-    let (run, events) = home.play(ALL, &["--tools", "wide"]).await?;
-    let said = results(&events);
-    for spec in tools::specs_of(ToolSet::Wide) {
+    let _room = acquire_scenario_slot().await;
+    let home = ToolHome::new()?;
+    let (run, events) = home.play_script(ALL, &["--tools", "wide"]).await?;
+    let said = tool_results(&events);
+    for spec in tools::tool_specs(ToolSet::Wide) {
         ensure!(said.iter().any(|(tool, _, _)| *tool == spec.name), "{} was not used", spec.name);
     }
     for (tool, status, text) in &said {
@@ -169,57 +169,57 @@ async fn a_run_uses_every_tool_of_the_wide_set_verifies_and_replays() -> Result<
     ensure!(ended["kind"] == "RunEnded" && ended.to_string().contains("succeeded"), "{ended}");
 
     // The work is there, and what the environment holds is no part of it.
-    let diff = home.docket(&["diff", &run]).await?.ok()?;
+    let diff = home.run_docket(&["diff", &run]).await?.into_stdout()?;
     for path in ["sum.sh", "notes/one.txt", "notes/moved.txt"] {
         ensure!(diff.contains(path), "{path} in {diff}");
     }
     ensure!(!diff.contains("scrap") && !diff.contains("venv") && !diff.contains("notes/copy"), "{diff}");
 
-    home.docket(&["verify", &run]).await?.ok()?;
-    let before = home.docket(&["memory", "--json"]).await?.ok()?;
-    let replayed = home.docket(&["replay", &run, "--tools", "--json"]).await?;
+    home.run_docket(&["verify", &run]).await?.into_stdout()?;
+    let before = home.run_docket(&["memory", "--json"]).await?.into_stdout()?;
+    let replayed = home.run_docket(&["replay", &run, "--tools", "--json"]).await?;
     ensure!(replayed.success(), "{replayed:?}");
-    let rows = lines(&replayed.stdout)?;
+    let rows = parse_lines(&replayed.stdout)?;
     let calls = rows.iter().flat_map(|row| row["calls"].as_array().into_iter().flatten());
     // The check at the end is not asked for.
     for call in calls.filter(|call| call["ran"] != "skipped") {
         let beyond = call["tool"].as_str().is_some_and(|tool| tool.starts_with("memory_"));
         ensure!(call["ran"] == if beyond { "external" } else { "again" }, "{call}");
     }
-    ensure!(home.docket(&["memory", "--json"]).await?.ok()? == before, "a replay remembered something");
+    ensure!(home.run_docket(&["memory", "--json"]).await?.into_stdout()? == before, "a replay remembered something");
 
     // Another run knows what this one remembered; it is of the core, which has no such tool.
-    let (_, later) = home.play(LATER, &["--tools", "wide"]).await?;
-    let said = results(&later);
+    let (_, later) = home.play_script(LATER, &["--tools", "wide"]).await?;
+    let said = tool_results(&later);
     ensure!(said[0].2.contains("1 keys\nhow/test (18 bytes): sh test.sh says it"), "{said:#?}");
     ensure!(said[1].2 == "sh test.sh says it" && said[2].1 == "error", "{said:#?}");
-    people(&home).await
+    check_memory_commands(&home).await
 }
 
 /// People list, show and delete.
-async fn people(home: &Home) -> Result<()> {
+async fn check_memory_commands(home: &ToolHome) -> Result<()> {
     let repo = home.sample.path().to_str().context("a UTF-8 path")?;
-    let all = lines(&home.docket(&["memory", "list", "--json"]).await?.ok()?)?;
+    let all = parse_lines(&home.run_docket(&["memory", "list", "--json"]).await?.into_stdout()?)?;
     ensure!(all.len() == 2, "{all:#?}");
     // `docket run` has a queue of its own for each run.
     let queue = all.iter().find_map(|one| one["scope"]["queue"].as_str()).context("a queue")?;
-    let list = home.docket(&["memory", "list", "--queue", queue]).await?.ok()?;
+    let list = home.run_docket(&["memory", "list", "--queue", queue]).await?.into_stdout()?;
     ensure!(list.contains("of queue") && !list.contains("how/test"), "{list}");
-    let shown = home.docket(&["memory", "show", "how/test", "--repo", repo]).await?.ok()?;
+    let shown = home.run_docket(&["memory", "show", "how/test", "--repo", repo]).await?.into_stdout()?;
     ensure!(shown.trim_end() == "sh test.sh says it", "{shown}");
-    let unsaid = home.docket(&["memory", "show", "how/test"]).await?;
+    let unsaid = home.run_docket(&["memory", "show", "how/test"]).await?;
     ensure!(!unsaid.success() && unsaid.stderr.contains("give --repo DIR or --queue QUEUE"), "{unsaid:?}");
-    home.docket(&["memory", "delete", "how/test", "--repo", repo]).await?.ok()?;
-    let gone = home.docket(&["memory", "delete", "how/test", "--repo", repo]).await?;
+    home.run_docket(&["memory", "delete", "how/test", "--repo", repo]).await?.into_stdout()?;
+    let gone = home.run_docket(&["memory", "delete", "how/test", "--repo", repo]).await?;
     ensure!(!gone.success() && gone.stderr.contains("nothing is remembered"), "{gone:?}");
-    home.docket(&["verify"]).await?.ok()?;
+    home.run_docket(&["verify"]).await?.into_stdout()?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tool_that_a_run_does_not_pin_is_refused_as_unknown() -> Result<()> {
-    let _room = room().await;
-    let home = Home::new()?;
+async fn unpinned_tool_is_refused_as_unknown() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = ToolHome::new()?;
     let script = r#"
 [[turns]]
 calls = [
@@ -236,21 +236,21 @@ calls = [
 [[turns]]
 text = "It adds."
 "#;
-    let (run, events) = home.play(script, &[]).await?;
-    let said = results(&events);
+    let (run, events) = home.play_script(script, &[]).await?;
+    let said = tool_results(&events);
     for (tool, status, text) in &said[..4] {
         ensure!(status == "error" && text.contains(&format!("there is no tool `{tool}`")), "{tool}: {text}");
         ensure!(text.contains("read_file, edit_file, create_file, search_codebase"), "{text}");
     }
     ensure!(said[4..].iter().all(|(_, status, _)| status == "ok"), "{said:#?}");
-    let diff = home.docket(&["diff", &run]).await?.ok()?;
+    let diff = home.run_docket(&["diff", &run]).await?.into_stdout()?;
     ensure!(!diff.contains("new.txt") && !diff.contains("test.sh"), "{diff}");
-    ensure!(home.docket(&["memory", "--json"]).await?.ok()?.is_empty(), "it was remembered");
-    home.docket(&["verify", &run]).await?.ok()?;
+    ensure!(home.run_docket(&["memory", "--json"]).await?.into_stdout()?.is_empty(), "it was remembered");
+    home.run_docket(&["verify", &run]).await?.into_stdout()?;
     // The other way round: what only the seven have.
     let script = "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"a\", content = \"\" } }]\n[[turns]]\ntext = \"So.\"\n";
-    let (_, events) = home.play(script, &["--tools", "wide"]).await?;
-    ensure!(results(&events)[0].2.contains("there is no tool `create_file`"), "{events:#?}");
+    let (_, events) = home.play_script(script, &["--tools", "wide"]).await?;
+    ensure!(tool_results(&events)[0].2.contains("there is no tool `create_file`"), "{events:#?}");
     Ok(())
 }
 
@@ -263,36 +263,36 @@ text = "Noted."
 "#;
 
 /// The place of the first result of a run.
-fn first_result(history: &History) -> Result<u64> {
+fn first_result(history: &RunHistory) -> Result<u64> {
     let found = history.envelopes.iter().find(|event| event.kind == "ToolFinished");
     Ok(found.context("a result")?.seq.0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_save_whose_answer_was_lost_is_done_once() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let sample = Sample::new(&[("README", "One file.\n")])?;
-    let script = sample.script(NOTES)?;
+async fn memory_save_with_lost_reply_is_applied_once() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let sample = SampleRepository::new(&[("README", "One file.\n")])?;
+    let script = sample.write_script(NOTES)?;
     let script = script.to_str().context("a UTF-8 path")?;
     let args = ["--model", "scripted:notes", "--script", script, "--tools", "wide"];
     // Undisturbed first: it says where the results stand.
     let (worker, options) =
-        (Worker::start(&coordinator, &WorkerOptions::default()).await?, WorkerOptions::default());
+        (WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?, WorkerOptions::default());
     let (task, _) = sample.submit(&coordinator, &args).await?;
-    let view = coordinator.ended(task).await?;
-    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
-    let undisturbed = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let view = coordinator.wait_until_ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.log_tail());
+    let undisturbed = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     let seq = first_result(&undisturbed)?;
     worker.drain().await?;
 
-    let dies = Failpoint { seq, when: FailWhen::Before, epoch: 1, whom: FailWhom::Run };
-    let worker = Worker::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..options }).await?;
+    let dies = Failpoint { seq, when: FailpointTiming::Before, epoch: 1, whom: FailpointTarget::Run };
+    let worker = WorkerProcess::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..options }).await?;
     let (task, _) = sample.submit(&coordinator, &args).await?;
-    let view = coordinator.ended(task).await?;
-    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
+    let view = coordinator.wait_until_ended(task).await?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.log_tail());
     ensure!(view.task.epoch.0 == 2, "nobody died");
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
     for event in &history.events {
         if let RunEvent::ToolFinished(finished) = event {
@@ -304,9 +304,9 @@ async fn a_save_whose_answer_was_lost_is_done_once() -> Result<()> {
         }
     }
     // Two by either run: none twice.
-    let saved = coordinator.docket(&["memory", "list", "--json"]).await?.ok()?;
-    ensure!(lines(&saved)?.len() == 2, "{saved}");
-    let log = lines(&coordinator.docket(&["logs", "system/memory", "--json"]).await?.ok()?)?;
+    let saved = coordinator.run_docket(&["memory", "list", "--json"]).await?.into_stdout()?;
+    ensure!(parse_lines(&saved)?.len() == 2, "{saved}");
+    let log = parse_lines(&coordinator.run_docket(&["logs", "system/memory", "--json"]).await?.into_stdout()?)?;
     ensure!(log.len() == 4 && log.iter().all(|event| event["kind"] == "MemorySaved"), "{log:#?}");
     worker.drain().await?;
     coordinator.end_and_check().await
@@ -328,13 +328,13 @@ fn long_script() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_that_was_made_shorter_keeps_both_ends_and_is_read_whole_by_its_call() -> Result<()> {
-    let _room = room().await;
-    let home = Home::new()?;
+async fn truncated_result_keeps_both_ends_and_can_be_read_in_full() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let home = ToolHome::new()?;
     let settings = "[prices.\"scripted:x\"]\ninput = \"0\"\noutput = \"0\"\ncache_read = \"0\"\ncache_write = \"0\"\n\
                     context_tokens = 48_000\noutput_tokens_max = 1000\n";
     std::fs::write(home.home.path().join("docket.toml"), settings)?;
-    let (run, events) = home.play(&long_script(), &["--tools", "wide", "--turns", "80"]).await?;
+    let (run, events) = home.play_script(&long_script(), &["--tools", "wide", "--turns", "80"]).await?;
     // The last 24 messages stay whole: twelve answers with their results.
     let at = events.iter().position(|event| event["kind"] == "Compacted").context("it is made shorter")?;
     let answered = events[..at].iter().filter(|event| event["kind"] == "ModelAnswered").count();
@@ -356,9 +356,9 @@ async fn a_result_that_was_made_shorter_keeps_both_ends_and_is_read_whole_by_its
         ensure!(line.contains(part), "{part} in {line}");
     }
     ensure!(!line.contains("turn 1 line 50 of"), "{line}");
-    let said = results(&events);
+    let said = tool_results(&events);
     let whole = &said.iter().find(|(tool, _, _)| tool == "read_output").context("it is asked for")?.2;
     ensure!(whole.contains("turn 1 line 50 of"), "{whole}");
-    home.docket(&["verify", &run]).await?.ok()?;
-    crate::golden::kept(home.home.path(), &run, "wide-shortened").await
+    home.run_docket(&["verify", &run]).await?.into_stdout()?;
+    crate::golden::keep_golden_log(home.home.path(), &run, "wide-shortened").await
 }

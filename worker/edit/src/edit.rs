@@ -14,12 +14,12 @@ pub struct Edit {
     /// The same text as it shall be.
     pub replace: String,
     /// Which place is meant where there are several.
-    pub hint: Hint,
+    pub hint: EditHint,
 }
 
 /// Which of several places an edit means. Absent by default: then exactly one is required.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hint {
+pub struct EditHint {
     /// The place nearest to this line, counted from 1.
     pub near_line: Option<usize>,
     /// The n-th place from the top, counted from 1.
@@ -27,21 +27,21 @@ pub struct Hint {
     /// All places, of which there are this many.
     pub replace_all: Option<usize>,
     /// What the form that the edit was read from says of its place.
-    pub anchor: Option<Anchor>,
+    pub anchor: Option<HunkAnchor>,
     /// Search and replacement are whole lines: a match within a line is none.
     pub whole_lines: bool,
 }
 
 /// What a patch says of the place of a hunk beside the lines it quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Anchor {
+pub enum HunkAnchor {
     /// It begins at this line, counted from 1. Counts only for a match that begins there exactly:
     /// models get these numbers wrong.
     Line(usize),
     /// It follows lines that read so, but for the blanks around them, each below the one before it.
-    After(Vec<String>),
+    AfterLines(Vec<String>),
     /// It ends with the file.
-    End,
+    EndOfFile,
     /// It only adds lines, below this line, counted from 1; at the top where that is 0.
-    Below(usize),
+    BelowLine(usize),
 }

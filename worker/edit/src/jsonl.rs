@@ -9,13 +9,13 @@ use docket_schema::tool::EditLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    edit::{Edit, Hint},
-    forms::read_patch,
-    plan::apply,
+    edit::{Edit, EditHint},
+    patch_formats::parse_patch,
+    plan::apply_edits,
 };
 
 #[derive(Deserialize)]
-struct Case {
+struct EditCase {
     id: serde_json::Value,
     before: String,
     #[serde(default)]
@@ -35,18 +35,18 @@ struct CaseEdit {
 
 impl From<CaseEdit> for Edit {
     fn from(case: CaseEdit) -> Self {
-        let hint = Hint {
+        let hint = EditHint {
             near_line: case.near_line,
             occurrence: case.occurrence,
             replace_all: case.replace_all,
-            ..Hint::default()
+            ..EditHint::default()
         };
         Self { search: case.search, replace: case.replace, hint }
     }
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct CaseResult {
     id: serde_json::Value,
     ok: bool,
     after: Option<String>,
@@ -55,8 +55,8 @@ struct Answer {
     ms: f64,
 }
 
-impl Answer {
-    fn refused(id: serde_json::Value, error: String, ms: f64) -> Self {
+impl CaseResult {
+    fn from_error(id: serde_json::Value, error: String, ms: f64) -> Self {
         Self { id, ok: false, after: None, level: None, error: Some(error), ms }
     }
 }
@@ -75,12 +75,12 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             continue;
         }
         let start = Instant::now();
-        let case = match read_case(&line) {
+        let case = match parse_case(&line) {
             Ok(case) => case,
             Err((id, error)) => {
                 let id = id.unwrap_or_else(|| (at + 1).into());
                 let error = format!("line {} is no case: {error}", at + 1);
-                write_answer(&mut writer, &Answer::refused(id, error, 0.0))?;
+                write_result(&mut writer, &CaseResult::from_error(id, error, 0.0))?;
                 continue;
             }
         };
@@ -88,39 +88,39 @@ pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()
             Some(_) if !case.edits.is_empty() => {
                 Err("edits and patch are given together: give one of them".to_owned())
             }
-            Some(patch) => read_patch(case.path.as_deref(), patch).map_err(|error| error.to_string()),
+            Some(patch) => parse_patch(case.path.as_deref(), patch).map_err(|error| error.to_string()),
             None => Ok(case.edits.into_iter().map(Edit::from).collect()),
         };
         let result = edits.and_then(|edits: Vec<Edit>| {
-            apply(case.before.as_bytes(), &edits).map_err(|error| error.to_string())
+            apply_edits(case.before.as_bytes(), &edits).map_err(|error| error.to_string())
         });
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let answer = match result {
-            Ok(applied) => Answer {
+            Ok(applied) => CaseResult {
                 id: case.id,
                 ok: true,
-                level: Some(applied.level()),
+                level: Some(applied.loosest_level()),
                 after: Some(String::from_utf8_lossy(&applied.after).into_owned()),
                 error: None,
                 ms,
             },
-            Err(error) => Answer::refused(case.id, error, ms),
+            Err(error) => CaseResult::from_error(case.id, error, ms),
         };
-        write_answer(&mut writer, &answer)?;
+        write_result(&mut writer, &answer)?;
     }
     writer.flush()
 }
 
-fn write_answer(mut writer: impl Write, answer: &Answer) -> io::Result<()> {
+fn write_result(mut writer: impl Write, answer: &CaseResult) -> io::Result<()> {
     serde_json::to_writer(&mut writer, answer)?;
     writer.write_all(b"\n")
 }
 
 /// The case of a line; else its id, where it has one, and what is wrong with it.
-fn read_case(line: &[u8]) -> Result<Case, (Option<serde_json::Value>, serde_json::Error)> {
+fn parse_case(line: &[u8]) -> Result<EditCase, (Option<serde_json::Value>, serde_json::Error)> {
     let value: serde_json::Value = serde_json::from_slice(line).map_err(|error| (None, error))?;
     let id = value.get("id").filter(|id| !id.is_null()).cloned();
-    Case::deserialize(value).map_err(|error| (id, error))
+    EditCase::deserialize(value).map_err(|error| (id, error))
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_in_an_answer_out() {
+    fn each_case_gets_one_result() {
         let input = br#"{"id":7,"before":"a\r\nb\r\n","edits":[{"search":"a\nb","replace":"a\nc"}]}
 {"id":"x","before":"a\n","edits":[{"search":"q","replace":"r"}]}
 "#;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_case_is_answered_and_passed_over() {
+    fn invalid_line_gets_an_error_and_is_skipped() {
         let input = br#"{"id":"a","before":7,"edits":[]}
 no JSON
 {"before":"a","edits":[]}

@@ -10,29 +10,29 @@
 //! all; at each level all matches are computed and exactly one is required; lines that the edit does
 //! not change keep their bytes; nothing is removed that the search did not quote.
 
-mod doc;
 mod edit;
 mod explain;
-mod forms;
-mod found;
 mod guard;
 mod jsonl;
 mod matching;
 mod merge;
+mod patch_formats;
 mod pattern;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
 mod repair;
+mod search_doc;
+mod search_match;
 mod similarity;
 #[cfg(test)]
-mod testing;
+mod test_support;
 mod text;
 mod tokens;
 
-pub use edit::{Anchor, EDITS_MAX, Edit, Hint, SEARCH_BYTES_MAX};
+pub use edit::{EDITS_MAX, Edit, EditHint, HunkAnchor, SEARCH_BYTES_MAX};
 pub use explain::diff::unified_diff;
-pub use forms::{FormError, is_same_file, patch_files, read_patch};
-pub use guard::framed::framed;
+pub use guard::new_file_content::new_file_markup_reason;
 pub use jsonl::edit_jsonl;
-pub use plan::{Applied, EditError, apply};
+pub use patch_formats::{PatchParseError, is_same_file, parse_patch, patch_files};
+pub use plan::{AppliedEdits, EditError, apply_edits};

@@ -3,21 +3,21 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    doc::Doc,
-    found::Found,
-    guard::statement::is_same_line,
+    guard::same_statement::is_same_line,
     repair::{
-        depth,
-        indent::{Indents, Pair},
+        block_depth,
+        indent_map::{IndentMap, IndentPair},
     },
+    search_doc::SearchDoc,
+    search_match::Match,
     similarity::align_lines,
-    text::{collapse, fold, indent_of},
-    tokens::{changes, merge_line, words},
+    text::{collapse_whitespace, fold_lookalikes, leading_indent},
+    tokens::{diff_slices, merge_line, words},
 };
 
 /// A stretch of the decoded file and what is to stand there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Splice {
+pub(super) struct TextSplice {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) text: String,
@@ -25,33 +25,34 @@ pub(super) struct Splice {
 
 /// Why the difference cannot be carried over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Conflict {
+pub(super) struct MergeConflict {
     /// The file's line, from 0.
     pub(super) line: usize,
-    pub(super) why: &'static str,
+    pub(super) reason: &'static str,
 }
 
-const CHANGED: &str = "the file's line differs from the search in the words that the edit changes";
-const UNQUOTED: &str = "the search leaves this line out between lines that the edit changes";
+const CHANGED_LINE_REASON: &str =
+    "the file's line differs from the search in the words that the edit changes";
+const UNQUOTED_LINE_REASON: &str = "the search leaves this line out between lines that the edit changes";
 
 /// The splices that make `found`'s edit, in order, none for lines that stay.
-pub(super) fn merge(doc: &Doc<'_>, found: &Found) -> Result<Vec<Splice>, Conflict> {
-    let settled = depth::settled(doc, found);
+pub(super) fn merge_match(doc: &SearchDoc<'_>, found: &Match) -> Result<Vec<TextSplice>, MergeConflict> {
+    let settled = block_depth::align_search_indent(doc, found);
     let found = settled.as_ref().unwrap_or(found);
-    let mut merger = Merger { doc, found, indents: learn(doc, found), out: Vec::new() };
+    let mut merger = LineMerger { doc, found, indents: learn_indents(doc, found), out: Vec::new() };
     let weight = |line: &String| u32::try_from(line.trim().len()).unwrap_or(u32::MAX).min(200) + 1;
     // A search that was found loosely says nothing certain of the blanks at the ends of lines.
     let exact = found.level == EditLevel::Exact;
     let shown = |line: &String| if exact { line.clone() } else { line.trim_end().to_owned() };
     let search: Vec<String> = found.search.iter().map(shown).collect();
     let replace: Vec<String> = found.replace.iter().map(shown).collect();
-    for hunk in changes(&search, &replace, weight) {
-        merger.hunk(hunk.a, hunk.b)?;
+    for hunk in diff_slices(&search, &replace, weight) {
+        merger.merge_hunk(hunk.old_range, hunk.new_range)?;
     }
     Ok(merger.out)
 }
 
-fn learn(doc: &Doc<'_>, found: &Found) -> Indents {
+fn learn_indents(doc: &SearchDoc<'_>, found: &Match) -> IndentMap {
     let pairs = found
         .align
         .iter()
@@ -59,37 +60,37 @@ fn learn(doc: &Doc<'_>, found: &Found) -> Indents {
         .filter_map(|(at, place)| {
             let line = doc.lines[(*place)?];
             let search = &found.search[at];
-            (!line.is_blank() && !search.trim().is_empty()).then(|| Pair {
-                at,
-                search: indent_of(search).to_owned(),
-                file: indent_of(line.text).to_owned(),
+            (!line.is_blank() && !search.trim().is_empty()).then(|| IndentPair {
+                search_index: at,
+                search: leading_indent(search).to_owned(),
+                file: leading_indent(line.text).to_owned(),
             })
         })
         .collect();
     let model: Vec<&str> = found.search.iter().chain(&found.replace).map(String::as_str).collect();
-    Indents::learn(pairs, &model, &doc.lines)
+    IndentMap::from_pairs(pairs, &model, &doc.lines)
 }
 
-struct Merger<'a> {
-    doc: &'a Doc<'a>,
-    found: &'a Found,
-    indents: Indents,
-    out: Vec<Splice>,
+struct LineMerger<'a> {
+    doc: &'a SearchDoc<'a>,
+    found: &'a Match,
+    indents: IndentMap,
+    out: Vec<TextSplice>,
 }
 
-type Range = std::ops::Range<usize>;
+type LineRange = std::ops::Range<usize>;
 
-impl Merger<'_> {
-    fn hunk(&mut self, old: Range, new: Range) -> Result<(), Conflict> {
+impl LineMerger<'_> {
+    fn merge_hunk(&mut self, old: LineRange, new: LineRange) -> Result<(), MergeConflict> {
         self.refuse_unquoted(&old, &new)?;
-        let knows = self.replacement_knows(&old, &new);
-        let pairs = if self.differs(&old) { self.pair(&old, &new) } else { Vec::new() };
+        let knows = self.replacement_knows_file(&old, &new);
+        let pairs = if self.differs_from_file(&old) { self.pair_lines(&old, &new) } else { Vec::new() };
         let (mut at, mut from) = (old.start, new.start);
         for (d, r) in pairs.into_iter().chain([(old.end, new.end)]) {
-            self.delete(at..d, knows)?;
-            self.insert(from..r, d)?;
+            self.delete_lines(at..d, knows)?;
+            self.insert_lines(from..r, d)?;
             if d < old.end {
-                self.change(d, r, knows)?;
+                self.change_line(d, r, knows)?;
             }
             (at, from) = (d + 1, r + 1);
         }
@@ -97,7 +98,7 @@ impl Merger<'_> {
     }
 
     /// Whether a line of the hunk is another in the file than in the search.
-    fn differs(&self, old: &Range) -> bool {
+    fn differs_from_file(&self, old: &LineRange) -> bool {
         let places: Vec<usize> = self.found.align[old.clone()].iter().flatten().copied().collect();
         if places.windows(2).any(|two| two[0] + 1 < two[1]) {
             return true;
@@ -108,7 +109,7 @@ impl Merger<'_> {
     }
 
     /// Nothing is removed, and nothing put in an uncertain order, around lines the search left out.
-    fn refuse_unquoted(&self, old: &Range, new: &Range) -> Result<(), Conflict> {
+    fn refuse_unquoted(&self, old: &LineRange, new: &LineRange) -> Result<(), MergeConflict> {
         let align = &self.found.align;
         let mut places: Vec<usize> = align[old.clone()].iter().flatten().copied().collect();
         if !new.is_empty() {
@@ -117,14 +118,14 @@ impl Merger<'_> {
         }
         for two in places.windows(2) {
             if let Some(line) = (two[0] + 1..two[1]).find(|line| !self.doc.lines[*line].is_blank()) {
-                return Err(Conflict { line, why: UNQUOTED });
+                return Err(MergeConflict { line, reason: UNQUOTED_LINE_REASON });
             }
         }
         Ok(())
     }
 
     /// The replacement has the file's words where the search has others: who wrote it knew the file.
-    fn replacement_knows(&self, old: &Range, new: &Range) -> bool {
+    fn replacement_knows_file(&self, old: &LineRange, new: &LineRange) -> bool {
         let real: Vec<&str> = old
             .clone()
             .filter_map(|at| self.found.align[at])
@@ -137,8 +138,9 @@ impl Merger<'_> {
     }
 
     /// Lines of the hunk that are the same line before and after.
-    fn pair(&self, old: &Range, new: &Range) -> Vec<(usize, usize)> {
-        let collapsed = |lines: &[String]| lines.iter().map(|line| collapse(line)).collect::<Vec<_>>();
+    fn pair_lines(&self, old: &LineRange, new: &LineRange) -> Vec<(usize, usize)> {
+        let collapsed =
+            |lines: &[String]| lines.iter().map(|line| collapse_whitespace(line)).collect::<Vec<_>>();
         let (a, b) =
             (collapsed(&self.found.search[old.clone()]), collapsed(&self.found.replace[new.clone()]));
         // One line for one that begins with the same sign (`#Title`, `-a`): only what follows it changes.
@@ -155,27 +157,27 @@ impl Merger<'_> {
             .collect()
     }
 
-    fn delete(&mut self, lines: Range, knows: bool) -> Result<(), Conflict> {
+    fn delete_lines(&mut self, lines: LineRange, knows: bool) -> Result<(), MergeConflict> {
         let mut last: Option<usize> = None;
         for at in lines {
             let Some(place) = self.found.align[at] else { continue };
             let line = self.doc.lines[place];
-            let (said, real) = (collapse(&self.found.search[at]), collapse(line.text));
-            if fold(&said) != fold(&real) && !knows && !is_same_line(&said, &real) {
-                return Err(Conflict { line: place, why: CHANGED });
+            let (said, real) = (collapse_whitespace(&self.found.search[at]), collapse_whitespace(line.text));
+            if fold_lookalikes(&said) != fold_lookalikes(&real) && !knows && !is_same_line(&said, &real) {
+                return Err(MergeConflict { line: place, reason: CHANGED_LINE_REASON });
             }
             // Blank lines within a block go with it.
             let start = match last {
                 Some(last) if last + 1 < place => self.doc.lines[last + 1].start,
                 Some(_) | None => line.start,
             };
-            self.push(Splice { start, end: line.end_with_eol(), text: String::new() });
+            self.push_splice(TextSplice { start, end: line.end_with_eol(), text: String::new() });
             last = Some(place);
         }
         Ok(())
     }
 
-    fn insert(&mut self, lines: Range, before: usize) -> Result<(), Conflict> {
+    fn insert_lines(&mut self, lines: LineRange, before: usize) -> Result<(), MergeConflict> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -185,52 +187,52 @@ impl Merger<'_> {
         let (at, eol_of) = match (previous, next) {
             (Some(previous), _) => (self.doc.lines[previous].end_with_eol(), Some(previous)),
             (None, Some(next)) => (self.doc.lines[next].start, Some(next)),
-            (None, None) => return Err(Conflict { line: 0, why: CHANGED }),
+            (None, None) => return Err(MergeConflict { line: 0, reason: CHANGED_LINE_REASON }),
         };
         let eol =
             eol_of.map(|line| self.doc.lines[line].eol).filter(|eol| !eol.is_empty()).unwrap_or(self.doc.eol);
         let mut text = String::new();
         for index in lines {
-            text.push_str(&self.placed(index, before));
+            text.push_str(&self.indent_line(index, before));
             text.push_str(eol);
         }
-        self.push(Splice { start: at, end: at, text });
+        self.push_splice(TextSplice { start: at, end: at, text });
         Ok(())
     }
 
     /// A line of the replacement with the file's indentation.
-    fn placed(&self, index: usize, near: usize) -> String {
+    fn indent_line(&self, index: usize, near: usize) -> String {
         let line = &self.found.replace[index];
         if line.trim().is_empty() {
             return line.clone();
         }
-        let indent = indent_of(line);
-        self.indents.map(indent, index, near) + &line[indent.len()..]
+        let indent = leading_indent(line);
+        self.indents.map_indent(indent, index, near) + &line[indent.len()..]
     }
 
-    fn change(&mut self, at: usize, index: usize, knows: bool) -> Result<(), Conflict> {
+    fn change_line(&mut self, at: usize, index: usize, knows: bool) -> Result<(), MergeConflict> {
         let Some(place) = self.found.align[at] else {
             let line = self.found.align[..at].iter().flatten().next_back().copied().unwrap_or(0);
-            return Err(Conflict { line, why: CHANGED });
+            return Err(MergeConflict { line, reason: CHANGED_LINE_REASON });
         };
         let real = self.doc.lines[place];
         let (said, put) = (&self.found.search[at], &self.found.replace[index]);
-        let indent = if indent_of(said) == indent_of(put) {
-            indent_of(real.text).to_owned()
+        let indent = if leading_indent(said) == leading_indent(put) {
+            leading_indent(real.text).to_owned()
         } else {
-            self.indents.map(indent_of(put), index, at)
+            self.indents.map_indent(leading_indent(put), index, at)
         };
-        let body = |line: &str| line[indent_of(line).len()..].to_owned();
+        let body = |line: &str| line[leading_indent(line).len()..].to_owned();
         let merged = merge_line(&body(said), &body(real.text), &body(put), knows)
-            .ok_or(Conflict { line: place, why: CHANGED })?;
+            .ok_or(MergeConflict { line: place, reason: CHANGED_LINE_REASON })?;
         let text = indent + &merged;
         if text != real.text {
-            self.push(Splice { start: real.start, end: real.end(), text });
+            self.push_splice(TextSplice { start: real.start, end: real.end(), text });
         }
         Ok(())
     }
 
-    fn push(&mut self, splice: Splice) {
+    fn push_splice(&mut self, splice: TextSplice) {
         match self.out.last_mut() {
             Some(last) if last.end == splice.start => {
                 last.end = splice.end;

@@ -2,20 +2,20 @@
 
 /// A search and a replacement with `\n` line ends.
 #[derive(Debug, Clone)]
-pub(super) struct Pattern {
+pub(super) struct EditPattern {
     pub(super) search: String,
     pub(super) replace: String,
 }
 
 /// Search and replacement as whole lines.
 #[derive(Debug, Clone)]
-pub(super) struct ModelLines {
+pub(super) struct PatternLines {
     pub(super) search: Vec<String>,
     pub(super) replace: Vec<String>,
 }
 
-impl ModelLines {
-    pub(super) fn of(pattern: &Pattern) -> Self {
+impl PatternLines {
+    pub(super) fn from_pattern(pattern: &EditPattern) -> Self {
         let split = |text: &str| -> Vec<String> {
             if text.is_empty() {
                 return Vec::new();
@@ -34,7 +34,7 @@ impl ModelLines {
     }
 
     /// Indices of the search's lines that are not blank.
-    pub(super) fn solid(&self) -> Vec<usize> {
+    pub(super) fn non_blank_indices(&self) -> Vec<usize> {
         (0..self.search.len()).filter(|at| !self.search[*at].trim().is_empty()).collect()
     }
 }

@@ -4,17 +4,17 @@ use proptest::prelude::*;
 
 use docket_schema::tool::EditLevel;
 
-use crate::{Edit, Hint, apply};
+use crate::{Edit, EditHint, apply_edits};
 
-fn edit(search: &str, replace: &str) -> Edit {
-    Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() }
+fn edit_without_hint(search: &str, replace: &str) -> Edit {
+    Edit { search: search.to_owned(), replace: replace.to_owned(), hint: EditHint::default() }
 }
 
-fn check(before: &str, search: &str, replace: &str, want: Result<(&str, EditLevel), &str>) {
-    match (apply(before.as_bytes(), &[edit(search, replace)]), want) {
+fn assert_edit_result(before: &str, search: &str, replace: &str, want: Result<(&str, EditLevel), &str>) {
+    match (apply_edits(before.as_bytes(), &[edit_without_hint(search, replace)]), want) {
         (Ok(applied), Ok((after, level))) => {
             assert_eq!(String::from_utf8_lossy(&applied.after), after, "{search:?}");
-            assert_eq!(applied.level(), level, "{search:?}");
+            assert_eq!(applied.loosest_level(), level, "{search:?}");
         }
         (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
         (got, want) => panic!("{search:?}: got {got:?}, not {want:?}"),
@@ -22,34 +22,34 @@ fn check(before: &str, search: &str, replace: &str, want: Result<(&str, EditLeve
 }
 
 #[test]
-fn each_level_finds_its_place_and_keeps_the_files_bytes() {
+fn each_match_level_finds_its_place_and_keeps_file_bytes() {
     use EditLevel::{AlreadyApplied, Exact, Fuzzy, Indentation, Whitespace};
-    check("a\nb\n", "b", "c", Ok(("a\nc\n", Exact)));
-    check(
+    assert_edit_result("a\nb\n", "b", "c", Ok(("a\nc\n", Exact)));
+    assert_edit_result(
         "let a = 1;  \nlet b = 2;\n",
         "let a = 1;\nlet b = 2;",
         "let a = 1;\nlet b = 3;",
         Ok(("let a = 1;  \nlet b = 3;\n", Whitespace)),
     );
-    check(
+    assert_edit_result(
         "fn f() {\n\tif x {\n\t\tgo(one);\n\t}\n}\n",
         "if x {\n    go(one);\n}",
         "if x {\n    go(one);\n    if y {\n        stop();\n    }\n}",
         Ok(("fn f() {\n\tif x {\n\t\tgo(one);\n\t\tif y {\n\t\t\tstop();\n\t\t}\n\t}\n}\n", Indentation)),
     );
-    check(
+    assert_edit_result(
         "x = receive_message(y)\nz = 1\n",
         "x = recieve_message(y)\nz = 1",
         "x = receive_message(y, 2)\nz = 1",
         Ok(("x = receive_message(y, 2)\nz = 1\n", Fuzzy)),
     );
-    check(
+    assert_edit_result(
         "say('it')\nend_of_it()\n",
         "say(\"it\")\nend_of_it()",
         "say(\"it\")\nend_of_it(2)",
         Ok(("say('it')\nend_of_it(2)\n", Fuzzy)),
     );
-    check(
+    assert_edit_result(
         "start(1)\nnew_line()\nstop(2)\n",
         "start(1)\nold_line()\nstop(2)",
         "start(1)\nnew_line()\nstop(2)",
@@ -58,39 +58,49 @@ fn each_level_finds_its_place_and_keeps_the_files_bytes() {
 }
 
 #[test]
-fn line_ends_mark_and_last_line_stay() {
+fn line_endings_bom_and_last_line_are_kept() {
     use EditLevel::{Exact, Indentation};
-    check("\u{feff}a\r\nb\r\nc", "b\nc", "b\nd\nc", Ok(("\u{feff}a\r\nb\r\nd\r\nc", Exact)));
-    check("a\r\nb\nc\r\n", "b", "x\ny", Ok(("a\r\nx\ny\nc\r\n", Exact)));
-    check("a\nlast", "last\n", "final\n", Ok(("a\nfinal", Exact)));
-    check("  abc\r\n    def\r\n", "abc\n  def", "abc\n  xyz", Ok(("  abc\r\n    xyz\r\n", Indentation)));
-    check("keep\ngone\n", "gone", "", Ok(("keep\n", Exact)));
-    check("only\n", "only\n", "", Ok(("", Exact)));
-    check("a\rb\rc\r", "b", "d", Ok(("a\rd\rc\r", Exact)));
-    check("a\rb\rc", "b\nc", "b\nd", Ok(("a\rb\rd", Exact)));
-    check("", "", "x = 1\n", Ok(("x = 1\n", Exact)));
-    check("\n \n", "", "x = 1\n", Ok(("x = 1\n", Exact)));
+    assert_edit_result("\u{feff}a\r\nb\r\nc", "b\nc", "b\nd\nc", Ok(("\u{feff}a\r\nb\r\nd\r\nc", Exact)));
+    assert_edit_result("a\r\nb\nc\r\n", "b", "x\ny", Ok(("a\r\nx\ny\nc\r\n", Exact)));
+    assert_edit_result("a\nlast", "last\n", "final\n", Ok(("a\nfinal", Exact)));
+    assert_edit_result(
+        "  abc\r\n    def\r\n",
+        "abc\n  def",
+        "abc\n  xyz",
+        Ok(("  abc\r\n    xyz\r\n", Indentation)),
+    );
+    assert_edit_result("keep\ngone\n", "gone", "", Ok(("keep\n", Exact)));
+    assert_edit_result("only\n", "only\n", "", Ok(("", Exact)));
+    assert_edit_result("a\rb\rc\r", "b", "d", Ok(("a\rd\rc\r", Exact)));
+    assert_edit_result("a\rb\rc", "b\nc", "b\nd", Ok(("a\rb\rd", Exact)));
+    assert_edit_result("", "", "x = 1\n", Ok(("x = 1\n", Exact)));
+    assert_edit_result("\n \n", "", "x = 1\n", Ok(("x = 1\n", Exact)));
 }
 
 #[test]
-fn what_is_not_certain_is_refused() {
-    check("a\nb\na\n", "a", "c", Err("matches 2 places"));
-    check("aaa\n", "aa", "b", Err("matches 2 places"));
-    check("  go(x)\nq\n    go(x)\n", "go( x )\n", "no", Err("matches 2 places"));
-    check("  go(x);\nq\n    go(x);\n", "\tgo(x);\n", "no", Err("matches 2 places"));
-    check(
+fn uncertain_match_is_refused() {
+    assert_edit_result("a\nb\na\n", "a", "c", Err("matches 2 places"));
+    assert_edit_result("aaa\n", "aa", "b", Err("matches 2 places"));
+    assert_edit_result("  go(x)\nq\n    go(x)\n", "go( x )\n", "no", Err("matches 2 places"));
+    assert_edit_result("  go(x);\nq\n    go(x);\n", "\tgo(x);\n", "no", Err("matches 2 places"));
+    assert_edit_result(
         "total_b = compute(beta, 2)\n",
         "total_c = compute(gamma, 2)",
         "x",
         Err("     1| total_b = compute(beta, 2)"),
     );
-    check("a\n", "", "x", Err("search is empty"));
-    check("a\n", " \n", "x", Err("only white space"));
-    check("", "a", "x", Err("the file is empty"));
-    check("a\n", "a", "a", Err("equal"));
-    check("alpha()\nbeta()\ngamma()\n", "alpha()\n...\ngamma()", "x", Err("omitted lines"));
-    check("alpha()\nbeta()\n", "alpha()", "alpha()\n# ... rest of the code ...", Err("omitted lines"));
-    check(
+    assert_edit_result("a\n", "", "x", Err("search is empty"));
+    assert_edit_result("a\n", " \n", "x", Err("only white space"));
+    assert_edit_result("", "a", "x", Err("the file is empty"));
+    assert_edit_result("a\n", "a", "a", Err("equal"));
+    assert_edit_result("alpha()\nbeta()\ngamma()\n", "alpha()\n...\ngamma()", "x", Err("omitted lines"));
+    assert_edit_result(
+        "alpha()\nbeta()\n",
+        "alpha()",
+        "alpha()\n# ... rest of the code ...",
+        Err("omitted lines"),
+    );
+    assert_edit_result(
         "start(a)\nhidden(b)\nfinish(c)\n",
         "start(a)\nfinish(c)",
         "begin(a)\nend(c)",
@@ -99,16 +109,16 @@ fn what_is_not_certain_is_refused() {
 }
 
 #[test]
-fn a_line_of_dots_that_the_file_has_is_text_behind_numbers_too() {
+fn ellipsis_line_of_the_file_is_text_even_after_line_numbers() {
     use EditLevel::Exact;
     let text = "try:\n    ...\nfinally:\n    stop(1)\n";
-    check(
+    assert_edit_result(
         text,
         "1| try:\n2|     ...\n3| finally:",
         "1| try:\n2|     ...\n3| else:",
         Ok((&text.replace("finally", "else"), Exact)),
     );
-    check(
+    assert_edit_result(
         text,
         "1| try:\n2|     ...\n3|     stop(1)",
         "1| try:\n2|     ...\n3|     stop(2)",
@@ -117,7 +127,7 @@ fn a_line_of_dots_that_the_file_has_is_text_behind_numbers_too() {
     // Two lines that resemble the number and the line: the number is taken off before one is chosen.
     let twins = "  '3' of Options(A, B) : never,\n  '4' of Options(A, B) : never,\n";
     let want = twins.replacen("never", "maybe", 1);
-    check(
+    assert_edit_result(
         twins,
         "L1:   '3' of Options(A, B) : never,",
         "L1:   '3' of Options(A, B) : maybe,",
@@ -126,31 +136,39 @@ fn a_line_of_dots_that_the_file_has_is_text_behind_numbers_too() {
 }
 
 #[test]
-fn several_edits_stand_or_fall_together() {
+fn several_edits_apply_atomically() {
     let before = b"one\ntwo\nthree\n";
-    let both = apply(before, &[edit("three", "3"), edit("one", "1")]).expect("applies");
+    let both = apply_edits(before, &[edit_without_hint("three", "3"), edit_without_hint("one", "1")])
+        .expect("applies");
     assert_eq!(both.after, b"1\ntwo\n3\n");
-    let twice = apply(before, &[edit("two", "2"), edit("two", "2")]).expect("the same edit twice is one");
+    let twice = apply_edits(before, &[edit_without_hint("two", "2"), edit_without_hint("two", "2")])
+        .expect("the same edit twice is one");
     assert_eq!(twice.after, b"one\n2\nthree\n");
-    let shared = apply(before, &[edit("one\ntwo", "1\ntwo"), edit("two\nthree", "two\n3")])
-        .expect("context is shared");
+    let shared = apply_edits(
+        before,
+        &[edit_without_hint("one\ntwo", "1\ntwo"), edit_without_hint("two\nthree", "two\n3")],
+    )
+    .expect("context is shared");
     assert_eq!(shared.after, b"1\ntwo\n3\n");
-    for clash in [[edit("one", "1"), edit("none", "0")], [edit("two", "2"), edit("two", "zwei")]] {
-        let error = apply(before, &clash).expect_err("refused");
+    for clash in [
+        [edit_without_hint("one", "1"), edit_without_hint("none", "0")],
+        [edit_without_hint("two", "2"), edit_without_hint("two", "zwei")],
+    ] {
+        let error = apply_edits(before, &clash).expect_err("refused");
         assert!(error.message.starts_with("Nothing was changed: edit 2 of 2"), "{error}");
     }
-    assert!(apply(before, &[]).is_err());
+    assert!(apply_edits(before, &[]).is_err());
 }
 
 #[test]
-fn bytes_that_are_no_text_stay() {
-    let applied = apply(b"caf\xe9 one\ntwo\n", &[edit("two", "2")]).expect("applies");
+fn non_utf8_bytes_are_kept() {
+    let applied = apply_edits(b"caf\xe9 one\ntwo\n", &[edit_without_hint("two", "2")]).expect("applies");
     assert_eq!(applied.after, b"caf\xe9 one\n2\n");
 }
 
 /// Real lines of this engine's own source, each with one operator turned in the search: none is applied.
 #[test]
-fn a_turned_operator_is_never_applied() {
+fn changed_operator_is_never_applied() {
     let flips = [
         (" == ", " != "),
         (" != ", " == "),
@@ -190,7 +208,7 @@ fn a_turned_operator_is_never_applied() {
                     let rest = lines[(at + 1).min(lines.len())..(at + more).min(lines.len())].join("\n");
                     let search = format!("{turned}\n{rest}\n");
                     let replace = format!("{turned} zz_new\n{rest}\n");
-                    let made = apply(text.as_bytes(), &[edit(&search, &replace)]);
+                    let made = apply_edits(text.as_bytes(), &[edit_without_hint(&search, &replace)]);
                     assert!(made.is_err(), "{from:?} as {to:?}, {more} lines: {line}");
                     tried += 1;
                 }
@@ -201,7 +219,7 @@ fn a_turned_operator_is_never_applied() {
 }
 
 /// Lines of few kinds, so that all levels and ambiguities are met.
-fn some_text() -> impl Strategy<Value = String> {
+fn arbitrary_text() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         Just("let alpha = compute(1);"),
         Just("    let alpha = compute(1);"),
@@ -223,21 +241,21 @@ fn some_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_bytes_and_no_edit_make_it_panic(
+    fn arbitrary_input_never_panics(
         before in prop::collection::vec(any::<u8>(), 0..120), search in ".{0,20}", replace in ".{0,20}"
     ) {
-        apply(&before, &[edit(&search, &replace)]).ok();
+        apply_edits(&before, &[edit_without_hint(&search, &replace)]).ok();
     }
 
     /// Lines outside the region of the edit keep their bytes, and every line of the result is the
     /// file's or the replacement's.
     #[test]
     fn untouched_lines_keep_their_bytes(
-        head in some_text(), core in some_text(), tail in some_text(), search in some_text(), replace in some_text()
+        head in arbitrary_text(), core in arbitrary_text(), tail in arbitrary_text(), search in arbitrary_text(), replace in arbitrary_text()
     ) {
         let before = format!("{head}\nUNIQUE-ONE\n{core}\nUNIQUE-TWO\n{tail}");
-        let edits = [edit(&format!("UNIQUE-ONE\n{search}\nUNIQUE-TWO\n"), &format!("UNIQUE-ONE\n{replace}\nUNIQUE-TWO\n"))];
-        if let Ok(applied) = apply(before.as_bytes(), &edits) {
+        let edits = [edit_without_hint(&format!("UNIQUE-ONE\n{search}\nUNIQUE-TWO\n"), &format!("UNIQUE-ONE\n{replace}\nUNIQUE-TWO\n"))];
+        if let Ok(applied) = apply_edits(before.as_bytes(), &edits) {
             let after = String::from_utf8(applied.after).expect("text stays text");
             prop_assert!(after.starts_with(&format!("{head}\nUNIQUE-ONE\n")), "{after:?}");
             prop_assert!(after.ends_with(&format!("UNIQUE-TWO\n{tail}")), "{after:?}");
@@ -246,21 +264,21 @@ proptest! {
 
     /// What stands in the file once, byte for byte, is replaced literally.
     #[test]
-    fn an_exact_edit_is_literal(head in some_text(), tail in some_text(), replace in "[a-z]{1,5}(\n[a-z]{1,5}){0,3}") {
+    fn exact_match_is_replaced_literally(head in arbitrary_text(), tail in arbitrary_text(), replace in "[a-z]{1,5}(\n[a-z]{1,5}){0,3}") {
         let before = format!("{head}\nTHE PLACE\n{tail}");
-        let applied = apply(before.as_bytes(), &[edit("THE PLACE", &replace)]).expect("one exact place");
+        let applied = apply_edits(before.as_bytes(), &[edit_without_hint("THE PLACE", &replace)]).expect("one exact place");
         let after = String::from_utf8(applied.after).expect("text");
         prop_assert_eq!(after, format!("{head}\n{replace}\n{tail}"));
     }
 
     /// The same edits in any order give the same bytes.
     #[test]
-    fn the_order_of_edits_does_not_matter(texts in prop::collection::vec("[a-z]{1,4}", 3)) {
+    fn edit_order_does_not_matter(texts in prop::collection::vec("[a-z]{1,4}", 3)) {
         let before = "first place\nx\nsecond place\ny\nthird place\n";
         let edits: Vec<Edit> = ["first place", "second place", "third place"]
-            .iter().zip(&texts).map(|(search, replace)| edit(search, replace)).collect();
+            .iter().zip(&texts).map(|(search, replace)| edit_without_hint(search, replace)).collect();
         let backwards: Vec<Edit> = edits.iter().rev().cloned().collect();
-        let both = (apply(before.as_bytes(), &edits), apply(before.as_bytes(), &backwards));
+        let both = (apply_edits(before.as_bytes(), &edits), apply_edits(before.as_bytes(), &backwards));
         prop_assert_eq!(both.0.map(|a| a.after).ok(), both.1.map(|a| a.after).ok());
     }
 }

@@ -9,7 +9,7 @@ const ESCAPE_BASE: u32 = 0x0010_FE00;
 
 /// One line without its end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct TextLine<'a> {
     pub(super) text: &'a str,
     /// Byte offset of the line in the decoded text.
     pub(super) start: usize,
@@ -17,7 +17,7 @@ pub(super) struct Line<'a> {
     pub(super) eol: &'a str,
 }
 
-impl Line<'_> {
+impl TextLine<'_> {
     pub(super) const fn end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -33,27 +33,27 @@ impl Line<'_> {
 
 /// Text decoded without loss.
 #[derive(Debug)]
-pub(super) struct Decoded {
+pub(super) struct DecodedText {
     pub(super) text: String,
     /// Some bytes were escaped.
-    pub(super) escaped: bool,
+    pub(super) has_escaped_bytes: bool,
 }
 
 /// Decodes; `None` where the file holds both invalid bytes and the escape characters themselves.
-pub(super) fn decode(bytes: &[u8]) -> Option<Decoded> {
+pub(super) fn decode(bytes: &[u8]) -> Option<DecodedText> {
     let mut text = String::with_capacity(bytes.len());
     let mut escaped = false;
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             escaped = true;
-            text.push(escape(*byte));
+            text.push(escape_byte(*byte));
         }
     }
-    if escaped && bytes.utf8_chunks().any(|chunk| chunk.valid().chars().any(is_escape)) {
+    if escaped && bytes.utf8_chunks().any(|chunk| chunk.valid().chars().any(is_escaped_byte)) {
         return None;
     }
-    Some(Decoded { text, escaped })
+    Some(DecodedText { text, has_escaped_bytes: escaped })
 }
 
 /// The bytes that [`decode`] made this text of.
@@ -64,32 +64,32 @@ pub(super) fn encode(text: &str, escaped: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for c in text.chars() {
         match u8::try_from(u32::from(c).wrapping_sub(ESCAPE_BASE)) {
-            Ok(byte) if is_escape(c) => out.push(byte),
+            Ok(byte) if is_escaped_byte(c) => out.push(byte),
             Ok(_) | Err(_) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
     out
 }
 
-fn escape(byte: u8) -> char {
+fn escape_byte(byte: u8) -> char {
     char::from_u32(ESCAPE_BASE + u32::from(byte))
         .expect("the block ends at U+10FEFF, below the last character")
 }
 
 /// Whether `c` is one of the characters that carry invalid bytes.
-pub(super) fn is_escape(c: char) -> bool {
+pub(super) fn is_escaped_byte(c: char) -> bool {
     (ESCAPE_BASE..ESCAPE_BASE + 0x100).contains(&u32::from(c))
 }
 
 /// Splits at `\n` and `\r\n`. A lone `\r` is a character like any other, unless it is the only line end
 /// that the text has.
-pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
+pub(super) fn split_lines(text: &str) -> Vec<TextLine<'_>> {
     let mut out = Vec::new();
     if !text.contains('\n') && text.contains('\r') {
         let mut start = 0;
         for piece in text.split_inclusive('\r') {
             let body = piece.strip_suffix('\r').unwrap_or(piece);
-            out.push(Line { text: body, start, eol: &piece[body.len()..] });
+            out.push(TextLine { text: body, start, eol: &piece[body.len()..] });
             start += piece.len();
         }
         return out;
@@ -102,14 +102,14 @@ pub(super) fn lines(text: &str) -> Vec<Line<'_>> {
             Some(at) => (&rest[..at], &rest[at..=at]),
             None => (rest, ""),
         };
-        out.push(Line { text: body, start, eol });
+        out.push(TextLine { text: body, start, eol });
         start += body.len() + eol.len();
     }
     out
 }
 
 /// The line end most lines have; `"\n"` where there is none.
-pub(super) fn main_eol(lines: &[Line<'_>]) -> &'static str {
+pub(super) fn dominant_eol(lines: &[TextLine<'_>]) -> &'static str {
     let crlf = lines.iter().filter(|line| line.eol == "\r\n").count();
     let lf = lines.iter().filter(|line| line.eol == "\n").count();
     match lines.first() {
@@ -120,12 +120,12 @@ pub(super) fn main_eol(lines: &[Line<'_>]) -> &'static str {
 }
 
 /// The blanks a line begins with.
-pub(super) fn indent_of(line: &str) -> &str {
+pub(super) fn leading_indent(line: &str) -> &str {
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
 /// Runs of white space as one blank, none at the ends.
-pub(super) fn collapse(line: &str) -> String {
+pub(super) fn collapse_whitespace(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     for word in line.split_whitespace() {
         if !out.is_empty() {
@@ -138,16 +138,16 @@ pub(super) fn collapse(line: &str) -> String {
 
 /// The lines of a text that are not blank, each as [`collapse`] has it.
 pub(super) fn collapsed_lines(text: &str) -> Vec<String> {
-    text.lines().map(collapse).filter(|line| !line.is_empty()).collect()
+    text.lines().map(collapse_whitespace).filter(|line| !line.is_empty()).collect()
 }
 
 /// What remains when white space, quote style and look-alike punctuation are put aside.
-pub(super) fn fold(line: &str) -> String {
-    folded(line).collect()
+pub(super) fn fold_lookalikes(line: &str) -> String {
+    folded_chars(line).collect()
 }
 
 /// [`fold`], one character after the other. Accents count alike in all forms that Unicode holds for equal.
-pub(super) fn folded(line: &str) -> impl Iterator<Item = char> {
+pub(super) fn folded_chars(line: &str) -> impl Iterator<Item = char> {
     let (plain, other) = if line.is_ascii() { (line, "") } else { ("", line) };
     let letters = plain.chars().chain(other.nfc());
     letters.filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char)
@@ -180,11 +180,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_survive(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_round_trip(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(decoded) = decode(&bytes) {
-                prop_assert_eq!(encode(&decoded.text, decoded.escaped), bytes);
+                prop_assert_eq!(encode(&decoded.text, decoded.has_escaped_bytes), bytes);
                 let joined: String =
-                    lines(&decoded.text).iter().flat_map(|line| [line.text, line.eol]).collect();
+                    split_lines(&decoded.text).iter().flat_map(|line| [line.text, line.eol]).collect();
                 prop_assert_eq!(joined, decoded.text);
             }
         }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn lookalikes_fold_to_ascii() {
-        assert_eq!(fold("cafe\u{301}"), "caf\u{e9}");
-        assert_eq!(fold("say(“it’s”) – ok…"), "say(\"it\"s\")-ok...");
+        assert_eq!(fold_lookalikes("cafe\u{301}"), "caf\u{e9}");
+        assert_eq!(fold_lookalikes("say(“it’s”) – ok…"), "say(\"it\"s\")-ok...");
     }
 }

@@ -1,19 +1,20 @@
 //! Words, blanks and signs of a line; the difference of two lines by them; and the three-way merge
 //! of a line that search, file and replace each have in their own form.
 
-use super::text::fold;
+use super::text::fold_lookalikes;
 
 /// Splits into words (letters, digits, `_`), runs of blanks, and single other characters.
 pub(super) fn tokenize(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
-        let class = Class::of(first);
+        let class = CharClass::from_char(first);
         let end = match class {
-            Class::Sign => first.len_utf8(),
-            Class::Word | Class::Blank => {
-                rest.char_indices().find(|(_, c)| Class::of(*c) != class).map_or(rest.len(), |(at, _)| at)
-            }
+            CharClass::Symbol => first.len_utf8(),
+            CharClass::Word | CharClass::Whitespace => rest
+                .char_indices()
+                .find(|(_, c)| CharClass::from_char(*c) != class)
+                .map_or(rest.len(), |(at, _)| at),
         };
         out.push(&rest[..end]);
         rest = &rest[end..];
@@ -22,26 +23,26 @@ pub(super) fn tokenize(line: &str) -> Vec<&str> {
 }
 
 #[derive(PartialEq, Eq, Clone, Copy)]
-enum Class {
+enum CharClass {
     Word,
-    Blank,
-    Sign,
+    Whitespace,
+    Symbol,
 }
 
-impl Class {
-    fn of(c: char) -> Self {
+impl CharClass {
+    fn from_char(c: char) -> Self {
         if c.is_alphanumeric() || c == '_' {
             Self::Word
         } else if c.is_whitespace() {
-            Self::Blank
+            Self::Whitespace
         } else {
-            Self::Sign
+            Self::Symbol
         }
     }
 }
 
 pub(super) fn is_word(token: &str) -> bool {
-    token.chars().next().is_some_and(|c| Class::of(c) == Class::Word)
+    token.chars().next().is_some_and(|c| CharClass::from_char(c) == CharClass::Word)
 }
 
 fn is_blank(token: &str) -> bool {
@@ -50,17 +51,17 @@ fn is_blank(token: &str) -> bool {
 
 /// A stretch of `a` that became a stretch of `b`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) a: std::ops::Range<usize>,
-    pub(super) b: std::ops::Range<usize>,
+pub(super) struct DiffChange {
+    pub(super) old_range: std::ops::Range<usize>,
+    pub(super) new_range: std::ops::Range<usize>,
 }
 
 /// Above this many cells a difference is taken as one change: memory stays bounded.
-const CELLS_MAX: usize = 4_000_000;
+const DIFF_CELLS_MAX: usize = 4_000_000;
 
 /// The changes from `a` to `b`, in order, never touching each other. `weight` says how much an equal
 /// element is worth: the alignment with the greatest sum wins.
-pub(super) fn changes<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32) -> Vec<Change> {
+pub(super) fn diff_slices<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32) -> Vec<DiffChange> {
     let head = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
     let (a_mid, b_mid) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
@@ -68,8 +69,8 @@ pub(super) fn changes<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32
     if n == 0 && m == 0 {
         return Vec::new();
     }
-    if n == 0 || m == 0 || n.saturating_mul(m) > CELLS_MAX {
-        return vec![Change { a: head..head + n, b: head..head + m }];
+    if n == 0 || m == 0 || n.saturating_mul(m) > DIFF_CELLS_MAX {
+        return vec![DiffChange { old_range: head..head + n, new_range: head..head + m }];
     }
     let width = m + 1;
     let mut best = vec![0u32; (n + 1) * width];
@@ -83,14 +84,14 @@ pub(super) fn changes<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32
             };
         }
     }
-    let mut out: Vec<Change> = Vec::new();
+    let mut out: Vec<DiffChange> = Vec::new();
     let (mut i, mut j) = (0, 0);
     let mut push = |a: std::ops::Range<usize>, b: std::ops::Range<usize>| match out.last_mut() {
-        Some(last) if last.a.end == a.start && last.b.end == b.start => {
-            last.a.end = a.end;
-            last.b.end = b.end;
+        Some(last) if last.old_range.end == a.start && last.new_range.end == b.start => {
+            last.old_range.end = a.end;
+            last.new_range.end = b.end;
         }
-        Some(_) | None => out.push(Change { a, b }),
+        Some(_) | None => out.push(DiffChange { old_range: a, new_range: b }),
     };
     while i < n || j < m {
         let here = best[i * width + j];
@@ -120,8 +121,8 @@ fn token_weight(token: &&str) -> u32 {
 }
 
 /// The changes from one tokenized line to another.
-pub(super) fn token_changes(a: &[&str], b: &[&str]) -> Vec<Change> {
-    changes(a, b, token_weight)
+pub(super) fn diff_tokens(a: &[&str], b: &[&str]) -> Vec<DiffChange> {
+    diff_slices(a, b, token_weight)
 }
 
 /// Puts the change from `search` to `replace` onto `file`. `None` where file and replace changed the
@@ -134,41 +135,41 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
         return Some(file.to_owned());
     }
     let (s, f, r) = (tokenize(search), tokenize(file), tokenize(replace));
-    let (to_file, to_replace) = (token_changes(&s, &f), token_changes(&s, &r));
+    let (to_file, to_replace) = (diff_tokens(&s, &f), diff_tokens(&s, &r));
     let mut out = String::new();
     let mut at = 0;
     let (mut x, mut y) = (to_file.iter().peekable(), to_replace.iter().peekable());
     loop {
         let next = match (x.peek(), y.peek()) {
             (None, None) => break,
-            (Some(c), None) | (None, Some(c)) => c.a.start,
-            (Some(c), Some(d)) => c.a.start.min(d.a.start),
+            (Some(c), None) | (None, Some(c)) => c.old_range.start,
+            (Some(c), Some(d)) => c.old_range.start.min(d.old_range.start),
         };
         s[at..next].iter().for_each(|token| out.push_str(token));
         // Grows over all changes of both sides that touch each other's stretch.
         let mut end = next;
         let (mut from_file, mut from_replace) = (Vec::new(), Vec::new());
         loop {
-            let touches = |c: &Change| c.a.start < end || c.a.start == next;
+            let touches = |c: &DiffChange| c.old_range.start < end || c.old_range.start == next;
             if let Some(c) = x.next_if(|c| touches(c)) {
-                end = end.max(c.a.end);
+                end = end.max(c.old_range.end);
                 from_file.push(c);
             } else if let Some(c) = y.next_if(|c| touches(c)) {
-                end = end.max(c.a.end);
+                end = end.max(c.old_range.end);
                 from_replace.push(c);
             } else {
                 break;
             }
         }
         let base = s[next..end].concat();
-        let ours = side(&s, &f, next..end, &from_file);
-        let theirs = side(&s, &r, next..end, &from_replace);
+        let ours = apply_side_changes(&s, &f, next..end, &from_file);
+        let theirs = apply_side_changes(&s, &r, next..end, &from_replace);
         // Blanks at the end of the line stand before nothing.
-        let blank = kept_blank(&base, &ours, &theirs).filter(|_| next < s.len()).unwrap_or_default();
+        let blank = file_only_blank(&base, &ours, &theirs).filter(|_| next < s.len()).unwrap_or_default();
         // What is put in before a word, as in a list, leaves the blank to that word as well.
         let both = if base.is_empty() && theirs.ends_with([',', ';']) { blank } else { "" };
         out.push_str(blank);
-        out.push_str(&settle(&base, &ours[blank.len()..], &theirs, knows_file)?);
+        out.push_str(&resolve_conflict(&base, &ours[blank.len()..], &theirs, knows_file)?);
         out.push_str(both);
         at = end;
     }
@@ -177,25 +178,30 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
 }
 
 /// What one side made of `range` of the base.
-fn side(base: &[&str], other: &[&str], range: std::ops::Range<usize>, changes: &[&Change]) -> String {
+fn apply_side_changes(
+    base: &[&str],
+    other: &[&str],
+    range: std::ops::Range<usize>,
+    changes: &[&DiffChange],
+) -> String {
     let mut out = String::new();
     let mut at = range.start;
     for change in changes {
-        out.push_str(&base[at..change.a.start].concat());
-        out.push_str(&other[change.b.clone()].concat());
-        at = change.a.end;
+        out.push_str(&base[at..change.old_range.start].concat());
+        out.push_str(&other[change.new_range.clone()].concat());
+        at = change.old_range.end;
     }
     out.push_str(&base[at..range.end].concat());
     out
 }
 
-fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<String> {
-    let odd_blank = theirs == base && is_odd_blank(ours) && is_blank(base);
+fn resolve_conflict(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<String> {
+    let odd_blank = theirs == base && is_unusual_blank(ours) && is_blank(base);
     if ours == base || ours == theirs || odd_blank {
         Some(theirs.to_owned())
     } else if theirs == base {
         Some(ours.to_owned())
-    } else if knows_file || (is_slip(base, ours) && words(base).len() == words(ours).len()) {
+    } else if knows_file || (is_typo(base, ours) && words(base).len() == words(ours).len()) {
         // Two words are not one word with a blank too many: the change may be of either.
         Some(theirs.to_owned())
     } else {
@@ -204,29 +210,30 @@ fn settle(base: &str, ours: &str, theirs: &str, knows_file: bool) -> Option<Stri
 }
 
 /// The blank that only the file has before what the replacement changes: it is none of the edit's business.
-fn kept_blank<'a>(base: &str, ours: &'a str, theirs: &str) -> Option<&'a str> {
+fn file_only_blank<'a>(base: &str, ours: &'a str, theirs: &str) -> Option<&'a str> {
     let blank = &ours[..ours.len() - ours.trim_start().len()];
     let bare = |text: &str| !text.starts_with(char::is_whitespace);
-    (!blank.is_empty() && !is_odd_blank(blank) && bare(base) && bare(theirs) && !theirs.is_empty())
+    (!blank.is_empty() && !is_unusual_blank(blank) && bare(base) && bare(theirs) && !theirs.is_empty())
         .then_some(blank)
 }
 
 /// Blanks that no keyboard makes, such as the no-break space: a line that is written anew loses them.
-fn is_odd_blank(text: &str) -> bool {
+fn is_unusual_blank(text: &str) -> bool {
     !text.is_empty() && is_blank(text) && !text.is_ascii()
 }
 
 /// Whether `said` is `real` with a slip of the pen: equal but for look-alikes and blanks, or each
 /// word that differs is within a few letters of its counterpart and no number differs.
-pub(super) fn is_slip(said: &str, real: &str) -> bool {
-    if fold(said) == fold(real) {
+pub(super) fn is_typo(said: &str, real: &str) -> bool {
+    if fold_lookalikes(said) == fold_lookalikes(real) {
         return true;
     }
     let (a, b) = (words(said), words(real));
-    let signs = |text: &str| fold(&tokenize(text).into_iter().filter(|t| !is_word(t)).collect::<String>());
+    let signs =
+        |text: &str| fold_lookalikes(&tokenize(text).into_iter().filter(|t| !is_word(t)).collect::<String>());
     a.len() == b.len()
         && signs(said) == signs(real)
-        && a.iter().zip(&b).all(|(x, y)| x == y || is_word_slip(x, y))
+        && a.iter().zip(&b).all(|(x, y)| x == y || is_word_typo(x, y))
 }
 
 /// The words of a text, in order.
@@ -236,7 +243,7 @@ pub(super) fn words(text: &str) -> Vec<&str> {
 
 /// Whether one word is the other mistyped: letters lost, doubled, swapped or replaced, and every
 /// digit the same.
-pub(super) fn is_word_slip(said: &str, real: &str) -> bool {
+pub(super) fn is_word_typo(said: &str, real: &str) -> bool {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
     if digits(said) != digits(real) {
         return false;
@@ -267,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merge_keeps_both_sides() {
+    fn merge_keeps_changes_of_both_sides() {
         let cases = [
             ("f(recieve, b)", "f(receive, b)", "f(receive, b, c)", Some("f(receive, b, c)")),
             ("a = old(x)  # one", "a = old(x)  # two", "a = new(x)  # one", Some("a = new(x)  # two")),
@@ -280,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_blank_before_a_changed_word_stays() {
+    fn file_whitespace_before_changed_word_is_kept() {
         for (search, file, replace, want) in [
             ("replicas:2", "replicas: 2", "replicas:3", Some("replicas: 3")),
             ("-b", "- b", "-c", Some("- c")),
@@ -302,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_on_purpose_are_no_slips() {
+    fn deliberately_different_names_are_not_typos() {
         for (said, real) in
             [("total_a", "total_b"), ("x1", "x2"), ("row", "col"), ("item10", "item11"), ("beta", "gamma")]
         {
-            assert!(!is_word_slip(said, real), "{said} {real}");
+            assert!(!is_word_typo(said, real), "{said} {real}");
         }
         for (said, real) in [("recieve", "receive"), ("queyrFn", "queryFn"), ("prepaare", "prepare")] {
-            assert!(is_word_slip(said, real), "{said} {real}");
+            assert!(is_word_typo(said, real), "{said} {real}");
         }
     }
 }

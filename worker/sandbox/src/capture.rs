@@ -14,7 +14,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// One stream of a command. The bytes are as they came: hostile, perhaps no UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedStream {
     /// Everything, or the head followed by the tail.
     pub bytes: Vec<u8>,
     /// How much of `bytes` is head; the gap is there when `truncated`.
@@ -26,7 +26,7 @@ pub struct Captured {
 }
 
 /// Reads one pipe into a [`Captured`].
-pub(super) struct Capture<R> {
+pub(super) struct StreamCapture<R> {
     pipe: Option<R>,
     chunk: Vec<u8>,
     head: Vec<u8>,
@@ -35,20 +35,24 @@ pub(super) struct Capture<R> {
     tail_max: usize,
     total_bytes: u64,
     /// Who hears it as it comes.
-    listener: Option<Listener>,
+    listener: Option<OutputListener>,
 }
 
 /// Hears what a command says as it comes. It may be slow; whether it succeeds is its own affair.
-pub type Listener = Box<dyn FnMut(&[u8]) + Send>;
+pub type OutputListener = Box<dyn FnMut(&[u8]) + Send>;
 
-impl<R: AsyncRead + Unpin> Capture<R> {
+impl<R: AsyncRead + Unpin> StreamCapture<R> {
     /// Keeps at most `keep_bytes_max`, the larger half of it from the start.
     pub(super) fn new(pipe: Option<R>, keep_bytes_max: usize) -> Self {
-        Self::heard(pipe, keep_bytes_max, None)
+        Self::with_listener(pipe, keep_bytes_max, None)
     }
 
     /// The same, and somebody hears all of it.
-    pub(super) fn heard(pipe: Option<R>, keep_bytes_max: usize, listener: Option<Listener>) -> Self {
+    pub(super) fn with_listener(
+        pipe: Option<R>,
+        keep_bytes_max: usize,
+        listener: Option<OutputListener>,
+    ) -> Self {
         let tail_max = keep_bytes_max / 2;
         Self {
             pipe,
@@ -63,7 +67,7 @@ impl<R: AsyncRead + Unpin> Capture<R> {
     }
 
     /// Whether end of file has not been seen.
-    pub(super) fn open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
@@ -73,19 +77,19 @@ impl<R: AsyncRead + Unpin> Capture<R> {
     }
 
     /// Whether a whole frame of [`write_frame`](super::plan::write_frame) is here.
-    pub(super) fn ends_frame(&self) -> bool {
+    pub(super) fn has_complete_frame(&self) -> bool {
         read_frame(&mut &self.head[..]).is_ok()
     }
 
     /// One read. Cancel-safe: what was read is kept in the same poll.
-    pub(super) async fn step(&mut self) -> io::Result<()> {
+    pub(super) async fn read_chunk(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
         let read = match pipe.read(&mut self.chunk).await {
             // Its other end was closed with something unread in it: an init that was ended before it began.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             read => read?,
         };
-        self.take(read);
+        self.push_chunk(read);
         Ok(())
     }
 
@@ -97,7 +101,7 @@ impl<R: AsyncRead + Unpin> Capture<R> {
     {
         while let Some(pipe) = &self.pipe {
             match read(pipe.as_fd(), &mut self.chunk) {
-                Ok(read) => self.take(read),
+                Ok(read) => self.push_chunk(read),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::ECONNRESET) => self.pipe = None,
@@ -107,7 +111,7 @@ impl<R: AsyncRead + Unpin> Capture<R> {
         Ok(())
     }
 
-    fn take(&mut self, read: usize) {
+    fn push_chunk(&mut self, read: usize) {
         if read == 0 {
             self.pipe = None;
         }
@@ -125,12 +129,12 @@ impl<R: AsyncRead + Unpin> Capture<R> {
     }
 
     /// What was kept.
-    pub(super) fn finish(self) -> Captured {
+    pub(super) fn finish(self) -> CapturedStream {
         let head_bytes = self.head.len();
         let mut bytes = self.head;
         bytes.extend(self.tail);
         let truncated = self.total_bytes > bytes.len() as u64;
-        Captured { bytes, head_bytes, total_bytes: self.total_bytes, truncated }
+        CapturedStream { bytes, head_bytes, total_bytes: self.total_bytes, truncated }
     }
 }
 
@@ -138,17 +142,17 @@ impl<R: AsyncRead + Unpin> Capture<R> {
 mod tests {
     use super::*;
 
-    async fn capture(input: &[u8], keep: usize) -> Captured {
-        let mut capture = Capture::new(Some(input), keep);
-        while capture.open() {
-            capture.step().await.unwrap();
+    async fn capture_all(input: &[u8], keep: usize) -> CapturedStream {
+        let mut capture = StreamCapture::new(Some(input), keep);
+        while capture.is_open() {
+            capture.read_chunk().await.unwrap();
         }
         capture.finish()
     }
 
     /// What an init did not read when the kernel ended it for memory, say.
     #[tokio::test]
-    async fn an_end_that_was_closed_with_something_unread_is_an_end() {
+    async fn connection_reset_counts_as_end_of_stream() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         io::Write::write_all(&mut &ours, b"orders").unwrap();
         drop(theirs);
@@ -160,16 +164,16 @@ mod tests {
         io::Write::write_all(&mut &ours, b"orders").unwrap();
         drop(theirs);
         ours.set_nonblocking(true).unwrap();
-        let mut capture = Capture::new(Some(tokio::net::UnixStream::from_std(ours).unwrap()), 100);
-        capture.step().await.unwrap();
-        assert!(!capture.open());
+        let mut capture = StreamCapture::new(Some(tokio::net::UnixStream::from_std(ours).unwrap()), 100);
+        capture.read_chunk().await.unwrap();
+        assert!(!capture.is_open());
     }
 
     #[tokio::test]
-    async fn head_and_tail_are_kept_for_every_length() {
+    async fn head_and_tail_are_kept_for_any_length() {
         let all: Vec<u8> = (0..200_000_u32).map(|n| (n % 253) as u8).collect();
         for keep in [0, 1, 2, 9, 100, 100_000, 199_999, 200_000, 300_000] {
-            let got = capture(&all, keep).await;
+            let got = capture_all(&all, keep).await;
             let want = if keep >= all.len() {
                 all.clone()
             } else {

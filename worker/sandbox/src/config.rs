@@ -11,12 +11,12 @@ use std::{
 
 use docket_schema::{
     policy::AllowList,
-    tool::{Exceeded, NetworkSeen},
+    tool::{ExceededResource, NetworkActivity},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    capture::Captured,
+    capture::CapturedStream,
     limits::{self, Limits},
 };
 
@@ -85,7 +85,7 @@ impl SandboxConfig {
             workspace: workspace.to_owned(),
             readonly: Vec::new(),
             env: Vec::new(),
-            limits: limits::of_this_host(),
+            limits: limits::default_limits(),
             init_program: InitProgram::default(),
         }
     }
@@ -94,9 +94,9 @@ impl SandboxConfig {
 /// Variables of one command's environment, by name; nobody prints their values.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct HiddenEnv(pub BTreeMap<String, String>);
+pub struct SecretEnv(pub BTreeMap<String, String>);
 
-impl fmt::Debug for HiddenEnv {
+impl fmt::Debug for SecretEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
@@ -119,7 +119,7 @@ pub struct CommandSpec {
     /// and this says nothing.
     pub network: Option<Arc<AllowList>>,
     /// Variables of its own: no other command has them. One takes the place of what the sandbox gives by that name.
-    pub env: HiddenEnv,
+    pub env: SecretEnv,
 }
 
 impl CommandSpec {
@@ -132,12 +132,12 @@ impl CommandSpec {
             stdin: None,
             keep_bytes_max: KEEP_BYTES_DEFAULT,
             network: None,
-            env: HiddenEnv::default(),
+            env: SecretEnv::default(),
         }
     }
 
     /// A shell for a person, without any file of theirs: bash where the host has one, else sh.
-    pub fn interactive() -> Self {
+    pub fn interactive_shell() -> Self {
         if Path::new("/bin/bash").exists() {
             Self::new(["/bin/bash", "--norc", "-i"])
         } else {
@@ -154,19 +154,19 @@ impl CommandSpec {
 
 /// How a person is at a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attended {
+pub enum InteractionMode {
     /// By a terminal of the command's own, which docket's terminal is joined to.
     Terminal,
     /// By what it says alone; its input is empty, or `CommandSpec::stdin`.
     Pipes,
     /// The same, and all that it says goes to standard error: standard output is for somebody else.
-    Aside,
+    PipesToStderr,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum CommandExit {
     /// By itself, with this status.
     Exit(i32),
     /// By a signal of this number.
@@ -174,22 +174,22 @@ pub enum Ended {
     /// At its deadline, by us.
     TimedOut,
     /// For it used more than allowed. Memory and processes only where control groups can be made.
-    Exceeded(Exceeded),
+    Exceeded(ExceededResource),
 }
 
 /// What a command left behind.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
     /// How it ended.
-    pub ended: Ended,
+    pub exit: CommandExit,
     /// Its stdout.
-    pub stdout: Captured,
+    pub stdout: CapturedStream,
     /// Its stderr.
-    pub stderr: Captured,
+    pub stderr: CapturedStream,
     /// From the start of the init to the end of the last process.
     pub duration_ms: u64,
     /// Protected paths that it made or changed, and that are as before again. A few names; the rest as a number.
-    pub put_back: Vec<String>,
+    pub restored_paths: Vec<String>,
     /// What it reached, and what it was refused, where it had the network.
-    pub network: Option<NetworkSeen>,
+    pub network: Option<NetworkActivity>,
 }

@@ -15,7 +15,7 @@ const WORKSPACE_STEPS: [&str; 3] = ["pin ", "cover ", "protect "];
 pub enum SandboxError {
     /// The workspace is no absolute path of a folder.
     #[error("the workspace {path} cannot be used: it must be an existing folder with an absolute UTF-8 path")]
-    Workspace {
+    InvalidWorkspace {
         /// What was given.
         path: PathBuf,
         /// The reason, where the system gave one.
@@ -26,7 +26,7 @@ pub enum SandboxError {
     #[error(
         "the workspace {path} belongs to uid {found_uid}, commands run as uid {wanted_uid}: chown it (workspace_owner)"
     )]
-    WorkspaceOwner {
+    WrongWorkspaceOwner {
         /// The workspace.
         path: PathBuf,
         /// Its owner.
@@ -38,7 +38,7 @@ pub enum SandboxError {
     #[error(
         "the read-only path {path} must exist, be absolute UTF-8 and not hold the workspace: name a narrower one"
     )]
-    Readonly {
+    InvalidReadonlyPath {
         /// What was given.
         path: PathBuf,
     },
@@ -46,7 +46,7 @@ pub enum SandboxError {
     #[error(
         "bubblewrap is not installed in a system folder: install the package bubblewrap or choose another sandbox"
     )]
-    NoBubblewrap,
+    BubblewrapNotInstalled,
     /// Too few walls.
     #[error(
         "this host gives too few layers ({missing}): enable user namespaces and seccomp (docket doctor tells which), or say --sandbox none"
@@ -59,7 +59,7 @@ pub enum SandboxError {
     #[error(
         "the {backend} sandbox failed its control ({found}): docket doctor tells what this host lacks; --sandbox none does without walls"
     )]
-    Control {
+    SelfTestFailed {
         /// Which backend.
         backend: &'static str,
         /// What was seen.
@@ -81,13 +81,13 @@ pub enum SandboxError {
     },
     /// The working folder would leave the workspace.
     #[error("the working folder {cwd} is not inside the workspace: give a path below it, without `..`")]
-    Cwd {
+    InvalidCwd {
         /// What was asked for.
         cwd: PathBuf,
     },
     /// The program could not be executed inside.
     #[error("cannot execute {program} inside the sandbox")]
-    Execute {
+    ExecuteFailed {
         /// The program.
         program: String,
         /// The reason.
@@ -96,7 +96,7 @@ pub enum SandboxError {
     },
     /// The init could not build the walls, so nothing was run.
     #[error("the sandbox could not be built (step: {step}); nothing was run")]
-    Setup {
+    SetupFailed {
         /// Which step failed.
         step: String,
         /// The reason.
@@ -105,7 +105,7 @@ pub enum SandboxError {
     },
     /// The init could not be started or reached.
     #[error("cannot start the sandbox's init {program}")]
-    Start {
+    StartFailed {
         /// Its program.
         program: PathBuf,
         /// The reason.
@@ -116,16 +116,16 @@ pub enum SandboxError {
     #[error(
         "the control group for the sandbox's commands cannot be used; nothing was run (docket doctor tells more)"
     )]
-    Limits(#[source] io::Error),
+    Cgroup(#[source] io::Error),
     /// Another docket has commands in the workspace.
     #[error("another docket runs commands in the workspace {path}: wait for their end")]
-    Busy {
+    WorkspaceBusy {
         /// The workspace.
         path: PathBuf,
     },
     /// The workspace could not be looked through, so nothing was run.
     #[error("hooks and configuration of the workspace {path} could not be protected: {source}")]
-    Protect {
+    ProtectFailed {
         /// The workspace.
         path: PathBuf,
         /// The reason.
@@ -134,7 +134,7 @@ pub enum SandboxError {
     },
     /// A command ended, and what it changed of hooks and configuration could not be put back.
     #[error("hooks and configuration of the workspace {path} could not be put back: {source}")]
-    NotRestored {
+    RestoreFailed {
         /// The workspace.
         path: PathBuf,
         /// The result of the command.
@@ -147,51 +147,51 @@ pub enum SandboxError {
     #[error(
         "the sandbox's init ended without a report, and every process in it too: look for a kill by memory shortage ({said})"
     )]
-    Lost {
+    InitLost {
         /// What bubblewrap said, if it did.
         said: String,
     },
     /// The plan could not be handed over.
     #[error("the sandbox's plan cannot be written down")]
-    Plan(#[source] serde_json::Error),
+    EncodePlan(#[source] serde_json::Error),
     /// The plan or the command is too large to be handed over.
     #[error("the command cannot be handed to the sandbox: its arguments are too large")]
-    Frame(#[source] io::Error),
+    FrameTooLarge(#[source] io::Error),
 }
 
 impl SandboxError {
     /// Whether the contents of the workspace, or the command itself, can cause this error. All others come from the host.
     #[must_use]
-    pub fn is_of_workspace(&self) -> bool {
+    pub fn is_workspace_fault(&self) -> bool {
         match self {
-            Self::Protect { source, .. } | Self::NotRestored { source, .. } | Self::Execute { source, .. } => {
-                !is_of_host(source)
+            Self::ProtectFailed { source, .. } | Self::RestoreFailed { source, .. } | Self::ExecuteFailed { source, .. } => {
+                !is_host_shortage(source)
             }
-            Self::Setup { step, source } => {
-                WORKSPACE_STEPS.iter().any(|own| step.starts_with(own)) && !is_of_host(source)
+            Self::SetupFailed { step, source } => {
+                WORKSPACE_STEPS.iter().any(|own| step.starts_with(own)) && !is_host_shortage(source)
             }
             Self::EmptyCommand
             | Self::StdinTooLarge { .. }
-            | Self::Cwd { .. }
+            | Self::InvalidCwd { .. }
             // A command can use up the memory, and end an init that no walls protect from it.
-            | Self::Lost { .. }
-            | Self::Plan(_)
-            | Self::Frame(_) => true,
-            Self::Workspace { .. }
-            | Self::WorkspaceOwner { .. }
-            | Self::Readonly { .. }
-            | Self::NoBubblewrap
+            | Self::InitLost { .. }
+            | Self::EncodePlan(_)
+            | Self::FrameTooLarge(_) => true,
+            Self::InvalidWorkspace { .. }
+            | Self::WrongWorkspaceOwner { .. }
+            | Self::InvalidReadonlyPath { .. }
+            | Self::BubblewrapNotInstalled
             | Self::TooFewLayers { .. }
-            | Self::Control { .. }
-            | Self::Start { .. }
-            | Self::Limits(_)
-            | Self::Busy { .. } => false,
+            | Self::SelfTestFailed { .. }
+            | Self::StartFailed { .. }
+            | Self::Cgroup(_)
+            | Self::WorkspaceBusy { .. } => false,
         }
     }
 }
 
 /// Whether the machine lacks something: disk space, memory, open files.
-fn is_of_host(error: &io::Error) -> bool {
+fn is_host_shortage(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw).is_some_and(|errno| {
         matches!(
             errno,
@@ -211,10 +211,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_workspace_holds_is_told_from_what_the_host_lacks() {
-        let protect = |source| SandboxError::Protect { path: "/w".into(), source };
-        let setup =
-            |step: &str, errno: Errno| SandboxError::Setup { step: step.to_owned(), source: errno.into() };
+    fn workspace_faults_are_distinguished_from_host_shortages() {
+        let protect = |source| SandboxError::ProtectFailed { path: "/w".into(), source };
+        let setup = |step: &str, errno: Errno| SandboxError::SetupFailed {
+            step: step.to_owned(),
+            source: errno.into(),
+        };
         for (error, of_workspace) in [
             (protect(io::Error::other("folders nest too deep")), true),
             (protect(Errno::ELOOP.into()), true),
@@ -223,11 +225,11 @@ mod tests {
             (setup("protect a/.git", Errno::ENOENT), true),
             (setup("unshare", Errno::EPERM), false),
             (setup("mount proc", Errno::EPERM), false),
-            (SandboxError::Lost { said: String::new() }, true),
-            (SandboxError::Busy { path: "/w".into() }, false),
-            (SandboxError::Start { program: "/init".into(), source: Errno::EAGAIN.into() }, false),
+            (SandboxError::InitLost { said: String::new() }, true),
+            (SandboxError::WorkspaceBusy { path: "/w".into() }, false),
+            (SandboxError::StartFailed { program: "/init".into(), source: Errno::EAGAIN.into() }, false),
         ] {
-            assert_eq!(error.is_of_workspace(), of_workspace, "{error:?}");
+            assert_eq!(error.is_workspace_fault(), of_workspace, "{error:?}");
         }
     }
 }

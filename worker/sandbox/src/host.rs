@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     cgroup,
     config::InitProgram,
-    init::{FILE_BYTES_MAX, FILES_OPEN_MAX, PROBE_ARGUMENT, ProbeAnswer, landlock_abi},
+    init::{FILE_BYTES_MAX, FILES_OPEN_MAX, PROBE_ARGUMENT, ProbeReport, landlock_abi},
     limits::{self, Limits},
-    plan::{Backend, Plan},
+    plan::{SandboxBackend, SandboxPlan},
 };
 
 /// Host ids that commands get when docket is root: of the range that distributions leave unused, so nothing
@@ -23,13 +23,13 @@ const COMMAND_ID: u32 = 65_525;
 /// Taken where a container maps fewer ids.
 const NOBODY_ID: u32 = 65_534;
 
-const BUBBLEWRAP: [&str; 4] =
+const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// One wall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layer {
+pub enum SandboxLayer {
     /// User namespace.
     Userns,
     /// Mount namespace with a root of its own.
@@ -52,7 +52,7 @@ pub enum Layer {
     Cgroup,
 }
 
-impl Layer {
+impl SandboxLayer {
     /// The name in reports, the same as in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -70,13 +70,20 @@ impl Layer {
     }
 }
 
-const NAMESPACES: [Layer; 6] = [Layer::Userns, Layer::Mount, Layer::Pid, Layer::Net, Layer::Ipc, Layer::Uts];
+const NAMESPACE_LAYERS: [SandboxLayer; 6] = [
+    SandboxLayer::Userns,
+    SandboxLayer::Mount,
+    SandboxLayer::Pid,
+    SandboxLayer::Net,
+    SandboxLayer::Ipc,
+    SandboxLayer::Uts,
+];
 
 /// A layer that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingLayer {
     /// Which.
-    pub layer: Layer,
+    pub layer: SandboxLayer,
     /// Why, and what would help.
     pub reason: String,
 }
@@ -87,7 +94,7 @@ pub struct SandboxReport {
     /// `bubblewrap`, `namespaces` or `none`.
     pub backend: String,
     /// What stands between a command and the host.
-    pub active: Vec<Layer>,
+    pub active: Vec<SandboxLayer>,
     /// What does not.
     pub missing: Vec<MissingLayer>,
     /// What commands may use together; without walls nothing holds them to it.
@@ -99,7 +106,7 @@ pub struct SandboxReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerState {
     /// Which.
-    pub layer: Layer,
+    pub layer: SandboxLayer,
     /// `None` when it can be used, else why not.
     pub missing_because: Option<String>,
 }
@@ -121,17 +128,18 @@ pub struct HostReport {
 }
 
 impl HostReport {
-    pub(super) fn has(&self, layer: Layer) -> bool {
+    pub(super) fn has_layer(&self, layer: SandboxLayer) -> bool {
         self.layers.iter().any(|state| state.layer == layer && state.missing_because.is_none())
     }
 
     /// What this host lacks of the namespaces and the system call filter that every wall needs.
-    pub fn missing_for_walls(&self) -> Vec<MissingLayer> {
-        let needed = |layer: &Layer| NAMESPACES.contains(layer) || *layer == Layer::Seccomp;
-        self.missing().into_iter().filter(|missing| needed(&missing.layer)).collect()
+    pub fn missing_required_layers(&self) -> Vec<MissingLayer> {
+        let needed =
+            |layer: &SandboxLayer| NAMESPACE_LAYERS.contains(layer) || *layer == SandboxLayer::Seccomp;
+        self.missing_layers().into_iter().filter(|missing| needed(&missing.layer)).collect()
     }
 
-    fn missing(&self) -> Vec<MissingLayer> {
+    fn missing_layers(&self) -> Vec<MissingLayer> {
         let missing = |state: &LayerState| {
             Some(MissingLayer { layer: state.layer, reason: state.missing_because.clone()? })
         };
@@ -139,22 +147,22 @@ impl HostReport {
     }
 
     /// What a sandbox with this plan has.
-    pub(super) fn report(&self, plan: &Plan, limits: Limits) -> SandboxReport {
+    pub(super) fn sandbox_report(&self, plan: &SandboxPlan, limits: Limits) -> SandboxReport {
         let walls = match plan.backend {
-            Backend::Bubblewrap | Backend::Namespaces => true,
-            Backend::None => false,
+            SandboxBackend::Bubblewrap | SandboxBackend::Namespaces => true,
+            SandboxBackend::None => false,
         };
-        let used = |layer: Layer| match layer {
-            Layer::Landlock => plan.landlock,
-            Layer::Cgroup => walls && self.has(Layer::Cgroup),
-            Layer::Userns
-            | Layer::Mount
-            | Layer::Pid
-            | Layer::Net
-            | Layer::Ipc
-            | Layer::Uts
-            | Layer::Seccomp
-            | Layer::Rlimits => walls,
+        let used = |layer: SandboxLayer| match layer {
+            SandboxLayer::Landlock => plan.landlock,
+            SandboxLayer::Cgroup => walls && self.has_layer(SandboxLayer::Cgroup),
+            SandboxLayer::Userns
+            | SandboxLayer::Mount
+            | SandboxLayer::Pid
+            | SandboxLayer::Net
+            | SandboxLayer::Ipc
+            | SandboxLayer::Uts
+            | SandboxLayer::Seccomp
+            | SandboxLayer::Rlimits => walls,
         };
         let (active, rest): (Vec<_>, Vec<_>) = self.layers.iter().partition(|state| used(state.layer));
         let reason = |state: &LayerState| {
@@ -174,12 +182,12 @@ impl HostReport {
 pub fn workspace_owner() -> Option<(u32, u32)> {
     static OWNER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *OWNER.get_or_init(|| {
-        let id = |map: &str| if mapped(map, COMMAND_ID) { COMMAND_ID } else { NOBODY_ID };
+        let id = |map: &str| if is_id_mapped(map, COMMAND_ID) { COMMAND_ID } else { NOBODY_ID };
         geteuid().is_root().then(|| (id("/proc/self/uid_map"), id("/proc/self/gid_map")))
     })
 }
 
-fn mapped(map: &str, id: u32) -> bool {
+fn is_id_mapped(map: &str, id: u32) -> bool {
     let text = fs::read_to_string(map).unwrap_or_default();
     text.lines().any(|line| {
         let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -188,8 +196,8 @@ fn mapped(map: &str, id: u32) -> bool {
 }
 
 /// bubblewrap in one of the fixed places.
-pub(super) fn bubblewrap() -> Option<PathBuf> {
-    BUBBLEWRAP.iter().map(PathBuf::from).find(|path| path.is_file())
+pub(super) fn find_bubblewrap() -> Option<PathBuf> {
+    BUBBLEWRAP_PATHS.iter().map(PathBuf::from).find(|path| path.is_file())
 }
 
 /// Tries each layer in a process of its own. Harmless, takes milliseconds, blocks. The calling program must
@@ -200,10 +208,10 @@ pub fn probe_host() -> HostReport {
 
 /// The same through another program that answers.
 pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
-    let asked = ask(init).map_err(|error| format!("the probe could not be run: {error}"));
-    let mut layers: Vec<LayerState> = NAMESPACES
+    let asked = run_probe(init).map_err(|error| format!("the probe could not be run: {error}"));
+    let mut layers: Vec<LayerState> = NAMESPACE_LAYERS
         .iter()
-        .map(|layer| LayerState { layer: *layer, missing_because: namespace(*layer, &asked) })
+        .map(|layer| LayerState { layer: *layer, missing_because: namespace_missing_reason(*layer, &asked) })
         .collect();
     let abi = landlock_abi();
     let landlock_reason = |error: &io::Error| {
@@ -212,21 +220,21 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
         )
     };
     layers.push(LayerState {
-        layer: Layer::Landlock,
+        layer: SandboxLayer::Landlock,
         missing_because: abi.as_ref().err().map(landlock_reason),
     });
     let seccomp = match &asked {
         Ok(answer) => {
-            (answer.seccomp != 0).then(|| format!("the filter was refused: {}", text(answer.seccomp)))
+            (answer.seccomp != 0).then(|| format!("the filter was refused: {}", errno_text(answer.seccomp)))
         }
         Err(reason) => Some(reason.clone()),
     };
-    layers.push(LayerState { layer: Layer::Seccomp, missing_because: seccomp });
-    layers.push(LayerState { layer: Layer::Rlimits, missing_because: None });
-    layers.push(LayerState { layer: Layer::Cgroup, missing_because: cgroup::available().err() });
+    layers.push(LayerState { layer: SandboxLayer::Seccomp, missing_because: seccomp });
+    layers.push(LayerState { layer: SandboxLayer::Rlimits, missing_because: None });
+    layers.push(LayerState { layer: SandboxLayer::Cgroup, missing_because: cgroup::check_available().err() });
     HostReport {
         layers,
-        bubblewrap: bubblewrap(),
+        bubblewrap: find_bubblewrap(),
         landlock_abi: abi.unwrap_or(0),
         root: geteuid().is_root(),
         lower_limits: lower_limits(),
@@ -235,7 +243,7 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
 
 /// Hard limits of this process below those that a sandbox sets for each command. It cannot raise them.
 fn lower_limits() -> Vec<String> {
-    let processes = limits::of_this_host().processes;
+    let processes = limits::default_limits().processes;
     let wanted = [
         (Resource::RLIMIT_NOFILE, FILES_OPEN_MAX, "open files", "ulimit -Hn, LimitNOFILE="),
         (Resource::RLIMIT_NPROC, processes, "processes", "ulimit -Hu, LimitNPROC="),
@@ -250,7 +258,7 @@ fn lower_limits() -> Vec<String> {
     lower.collect()
 }
 
-fn namespace(layer: Layer, asked: &Result<ProbeAnswer, String>) -> Option<String> {
+fn namespace_missing_reason(layer: SandboxLayer, asked: &Result<ProbeReport, String>) -> Option<String> {
     let answer = match asked {
         Ok(answer) => answer,
         Err(reason) => return Some(reason.clone()),
@@ -262,17 +270,17 @@ fn namespace(layer: Layer, asked: &Result<ProbeAnswer, String>) -> Option<String
             "the kernel refused it ({}): allow user namespaces (user.max_user_namespaces, \
              kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) and, in a container, \
              a seccomp profile with unshare",
-            text(errno)
+            errno_text(errno)
         )
     })
 }
 
-fn text(errno: i32) -> String {
+fn errno_text(errno: i32) -> String {
     io::Error::from_raw_os_error(errno).to_string()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is one of the two places that may start processes")]
-fn ask(init: &InitProgram) -> io::Result<ProbeAnswer> {
+fn run_probe(init: &InitProgram) -> io::Result<ProbeReport> {
     let out = std::process::Command::new(&init.program)
         .args(&init.args)
         .arg(PROBE_ARGUMENT)
@@ -293,22 +301,22 @@ fn ask(init: &InitProgram) -> io::Result<ProbeAnswer> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> InitProgram {
+    fn shell_init(script: &str) -> InitProgram {
         InitProgram { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
     }
 
     /// As when somebody ends `docket up` in its first moment.
     #[test]
-    fn a_ctrl_c_of_the_terminal_does_not_reach_the_probe() {
+    fn ctrl_c_does_not_reach_the_probe() {
         let tells_group =
             r#"read -r _ _ _ _ group _ < /proc/self/stat; printf '{"namespaces":[],"seccomp":%d}' "$group""#;
-        let answer = ask(&shell(tells_group)).expect("the shell answers");
+        let answer = run_probe(&shell_init(tells_group)).expect("the shell answers");
         assert_ne!(answer.seccomp, nix::unistd::getpgrp().as_raw());
     }
 
     #[test]
-    fn a_probe_that_died_is_told_as_that() {
-        let error = ask(&shell("kill -KILL $$")).expect_err("it answered nothing").to_string();
+    fn killed_probe_is_reported() {
+        let error = run_probe(&shell_init("kill -KILL $$")).expect_err("it answered nothing").to_string();
         assert!(error.contains("SIGKILL"), "{error}");
     }
 }

@@ -21,36 +21,38 @@ mod capture;
 mod cgroup;
 mod config;
 mod error;
-pub mod git_shape;
-mod hand;
+mod execution;
+mod fd_passing;
+pub mod git_repository;
 mod host;
 mod init;
-mod inits;
-mod lend;
+mod init_pool;
 mod limits;
+mod ownership;
 mod plan;
 mod protect;
 mod proxy;
 mod quota;
-mod root;
+mod rootfs;
 mod run;
-mod running;
+mod safe_walk;
 mod terminal;
 #[cfg(test)]
 mod tests;
 mod toolchains;
-mod tree;
 
-pub use capture::{Captured, Listener};
+pub use capture::{CapturedStream, OutputListener};
 pub use config::{
-    Attended, BackendChoice, CommandOutput, CommandSpec, Ended, HiddenEnv, INIT_MARKER, InitProgram,
-    KEEP_BYTES_DEFAULT, SandboxConfig, WORKSPACE_INSIDE,
+    BackendChoice, CommandExit, CommandOutput, CommandSpec, INIT_MARKER, InitProgram, InteractionMode,
+    KEEP_BYTES_DEFAULT, SandboxConfig, SecretEnv, WORKSPACE_INSIDE,
 };
 pub use error::SandboxError;
-pub use host::{HostReport, Layer, LayerState, MissingLayer, SandboxReport, probe_host, workspace_owner};
-pub use init::{init_call, sandbox_init_main};
-pub use lend::{LendError, Lent};
-pub use limits::{Limits, of_this_host as limits_of_this_host};
-pub use run::{Checked, Sandbox};
-pub use running::Heard;
-pub use toolchains::TOOL_HOMES;
+pub use execution::CommandIo;
+pub use host::{
+    HostReport, LayerState, MissingLayer, SandboxLayer, SandboxReport, probe_host, workspace_owner,
+};
+pub use init::{sandbox_init_args, sandbox_init_main};
+pub use limits::{Limits, default_limits as limits_of_this_host};
+pub use ownership::{OwnershipError, OwnershipGuard};
+pub use run::{CheckedHost, Sandbox};
+pub use toolchains::TOOL_HOME_VARIABLES;

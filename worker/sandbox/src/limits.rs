@@ -11,7 +11,7 @@ const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
 /// Room for any usual build, and half of this machine's memory at most: one run must not starve the others.
-pub fn of_this_host() -> Limits {
+pub fn default_limits() -> Limits {
     let memory_bytes = host_memory_bytes().map_or(4 * GIB, |whole| (whole / 2).min(8 * GIB));
     Limits {
         memory_bytes,

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::config::HiddenEnv;
+use super::config::SecretEnv;
 
 /// Larger than any plan with its bytes for stdin; guards against reading garbage as a length.
 pub(super) const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -21,13 +21,13 @@ pub(super) const INNER_ID: u32 = 1000;
 pub(super) const INNER_HOME: &str = "/home/docket";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Backend {
+pub(super) enum SandboxBackend {
     Bubblewrap,
     Namespaces,
     None,
 }
 
-impl Backend {
+impl SandboxBackend {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bubblewrap => "bubblewrap",
@@ -39,7 +39,7 @@ impl Backend {
 
 /// One thing in the root inside, in the order in which it is laid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Entry {
+pub(super) enum MountEntry {
     /// A tree or file of the host, readable.
     ReadOnly { source: PathBuf, target: PathBuf },
     /// A tree of the host, writable.
@@ -58,11 +58,11 @@ pub(super) enum Entry {
 
 /// The part of a sandbox that is the same for all its commands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Plan {
-    pub(super) backend: Backend,
+pub(super) struct SandboxPlan {
+    pub(super) backend: SandboxBackend,
     /// Absolute path of bubblewrap, with that backend.
     pub(super) bubblewrap: Option<PathBuf>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<MountEntry>,
     /// The workspace as commands see it.
     pub(super) workspace: PathBuf,
     /// The host's uid and gid that commands get, when docket is root.
@@ -73,20 +73,24 @@ pub(super) struct Plan {
     pub(super) env: Vec<(OsString, OsString)>,
 }
 
-impl Plan {
+impl SandboxPlan {
     /// Mounted trees and whether they can be written: what Landlock allows is exactly what the plan lays.
-    pub(super) fn paths(&self) -> impl Iterator<Item = (&PathBuf, Access)> {
+    pub(super) fn mount_paths(&self) -> impl Iterator<Item = (&PathBuf, MountAccess)> {
         self.entries.iter().filter_map(|entry| match entry {
-            Entry::ReadOnly { target, .. } | Entry::File { target, .. } => Some((target, Access::Read)),
-            Entry::Writable { target, .. } | Entry::Tmpfs { target, .. } => Some((target, Access::Write)),
-            Entry::Device { path } => Some((path, Access::Device)),
-            Entry::Link { .. } | Entry::Empty { .. } => None,
+            MountEntry::ReadOnly { target, .. } | MountEntry::File { target, .. } => {
+                Some((target, MountAccess::Read))
+            }
+            MountEntry::Writable { target, .. } | MountEntry::Tmpfs { target, .. } => {
+                Some((target, MountAccess::Write))
+            }
+            MountEntry::Device { path } => Some((path, MountAccess::Device)),
+            MountEntry::Link { .. } | MountEntry::Empty { .. } => None,
         })
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MountAccess {
     Read,
     Write,
     Device,
@@ -94,7 +98,7 @@ pub(super) enum Access {
 
 /// The part that is one command's own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Call {
+pub(super) struct CommandPlan {
     pub(super) argv: Vec<OsString>,
     /// Relative to the workspace, no `..`.
     pub(super) cwd: PathBuf,
@@ -105,19 +109,19 @@ pub(super) struct Call {
     /// Below the workspace, sockets and FIFOs of others: an empty file is laid over each.
     pub(super) covered: Vec<PathBuf>,
     /// What the command reads.
-    pub(super) stdin: Stdin,
+    pub(super) stdin: StdinSource,
     /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the
     /// one that controls its session.
     pub(super) terminal: bool,
     /// It has a way out: what is reached without it, as `NO_PROXY` has it.
     pub(super) no_proxy: Option<String>,
     /// Variables of its own, over those of the plan.
-    pub(super) env: HiddenEnv,
+    pub(super) env: SecretEnv,
 }
 
 /// What a command reads on its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Stdin {
+pub(super) enum StdinSource {
     /// Nothing.
     Empty,
     /// The bytes of the frame that follows.
@@ -165,6 +169,6 @@ pub(super) fn read_frame(input: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a frame of JSON.
-pub(super) fn read_json<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<T> {
+pub(super) fn read_json_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<T> {
     Ok(serde_json::from_slice(&read_frame(input)?)?)
 }

@@ -27,102 +27,102 @@ use tokio::{
 };
 
 use super::{
-    inits::{Init, Inits},
+    execution::{accept_proxy, capture_report, parse_report},
+    init_pool::{InitPool, SandboxInit},
     plan::InitReport,
-    proxy::Uplink,
-    running::{answer_of, read_answer, uplink},
+    proxy::CallProxy,
 };
 
 /// One read of either side.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Typed ahead and not yet taken: a pasted file fits, a flood waits in the kernel.
-const TYPED_BYTES_MAX: usize = 64 * 1024;
+const TYPEAHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs what `frames` order on a terminal of its own. `None` where the init ended without an answer.
-pub(super) async fn relay(
-    inits: &Arc<Inits>,
+pub(super) async fn relay_terminal(
+    inits: &Arc<InitPool>,
     frames: &[u8],
     way_out: Option<Arc<AllowList>>,
 ) -> io::Result<Option<InitReport>> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let settings = tcgetattr(&stdin)?;
-    let pair = openpty(&window(stdin.as_fd())?, &settings)?;
+    let pair = openpty(&window_size(stdin.as_fd())?, &settings)?;
     for end in [&pair.master, &pair.slave] {
         fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
     fcntl(&pair.master, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK))?;
-    let Init { mut child, control, .. } =
-        inits.start(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
+    let SandboxInit { mut child, control, .. } =
+        inits.start_init(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
     let (answers, mut out) = control.into_split();
     // An init that dies early breaks this pipe; its missing answer says so.
     let _ = out.write_all(frames).await;
-    let mut uplink = uplink(&answers, way_out).await?;
-    let mut answers = answer_of(answers);
+    let mut uplink = accept_proxy(&answers, way_out).await?;
+    let mut answers = capture_report(answers);
 
-    let master = registered(pair.master, Interest::READABLE | Interest::WRITABLE)?;
-    let keys = registered(stdin.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+    let master = register_fd(pair.master, Interest::READABLE | Interest::WRITABLE)?;
+    let keys = register_fd(stdin.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
     let mut resized = signal(SignalKind::window_change())?;
-    let _raw = Raw::enter(stdin.as_fd().try_clone_to_owned()?, settings)?;
+    let _raw = RawTerminal::enable_raw_mode(stdin.as_fd().try_clone_to_owned()?, settings)?;
     let (mut typed, mut open, mut listens) = (Vec::new(), true, true);
-    while !answers.ends_frame() {
+    while !answers.has_complete_frame() {
         tokio::select! {
             _status = child.wait() => break,
-            step = answers.step(), if answers.open() => step?,
-            said = read_from(&master), if open => open = show(&stdout, &said?)?,
-            key = read_from(&keys), if listens && typed.len() < TYPED_BYTES_MAX => {
+            step = answers.read_chunk(), if answers.is_open() => step?,
+            said = read_from(&master), if open => open = write_to_screen(&stdout, &said?)?,
+            key = read_from(&keys), if listens && typed.len() < TYPEAHEAD_BYTES_MAX => {
                 let key = key?;
                 listens = !key.is_empty();
                 typed.extend(key);
             }
             taken = write_to(&master, &typed), if open && !typed.is_empty() => drop(typed.drain(..taken?)),
-            () = Uplink::serve(&mut uplink), if uplink.is_some() => {}
-            _ = resized.recv() => resize(master.as_fd(), &window(stdin.as_fd())?)?,
+            () = CallProxy::serve(&mut uplink), if uplink.is_some() => {}
+            _ = resized.recv() => set_window_size(master.as_fd(), &window_size(stdin.as_fd())?)?,
         }
     }
     // All of the call has ended: what it said last is in the terminal already.
     while open {
         let mut chunk = [0; CHUNK_BYTES];
         let Ok(count) = read(&master, &mut chunk) else { break };
-        open = show(&stdout, &chunk[..count])?;
+        open = write_to_screen(&stdout, &chunk[..count])?;
     }
     answers.drain()?;
     drop(out);
-    reap(&mut child).await?;
-    Ok(read_answer(answers))
+    wait_for_exit(&mut child).await?;
+    Ok(parse_report(answers))
 }
 
 /// Runs what `frames` order; what it says is passed on as it comes, its standard output to `said`.
-pub(super) async fn pass(
-    inits: &Arc<Inits>,
+pub(super) async fn relay_pipes(
+    inits: &Arc<InitPool>,
     (frames, way_out): (&[u8], Option<Arc<AllowList>>),
     said: impl io::Write,
 ) -> io::Result<Option<InitReport>> {
-    let Init { mut child, control, .. } = inits.start(Stdio::piped(), Stdio::piped()).await?;
+    let SandboxInit { mut child, control, .. } = inits.start_init(Stdio::piped(), Stdio::piped()).await?;
     let (answers, mut out) = control.into_split();
     let _ = out.write_all(frames).await;
-    let mut uplink = uplink(&answers, way_out).await?;
-    let mut answers = answer_of(answers);
+    let mut uplink = accept_proxy(&answers, way_out).await?;
+    let mut answers = capture_report(answers);
     let listen = async {
-        while !answers.ends_frame() && answers.open() {
+        while !answers.has_complete_frame() && answers.is_open() {
             tokio::select! {
-                step = answers.step() => step?,
-                () = Uplink::serve(&mut uplink), if uplink.is_some() => {}
+                step = answers.read_chunk() => step?,
+                () = CallProxy::serve(&mut uplink), if uplink.is_some() => {}
             }
         }
         Ok::<_, io::Error>(())
     };
-    let out_to = pass_on(child.stdout.take(), said);
-    let err_to = pass_on(child.stderr.take(), io::stderr());
+    let out_to = copy_output(child.stdout.take(), said);
+    let err_to = copy_output(child.stderr.take(), io::stderr());
     let (listened, (), ()) = tokio::join!(listen, out_to, err_to);
     listened?;
     drop(out);
-    reap(&mut child).await?;
-    Ok(read_answer(answers))
+    wait_for_exit(&mut child).await?;
+    Ok(parse_report(answers))
 }
 
 /// Who reads our output may be gone: the command goes on to its end all the same.
-async fn pass_on(from: Option<impl AsyncRead + Unpin>, mut to: impl io::Write) {
+async fn copy_output(from: Option<impl AsyncRead + Unpin>, mut to: impl io::Write) {
     let Some(mut from) = from else { return };
     let (mut chunk, mut heard) = (vec![0; CHUNK_BYTES], true);
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
@@ -131,19 +131,19 @@ async fn pass_on(from: Option<impl AsyncRead + Unpin>, mut to: impl io::Write) {
 }
 
 /// The init has answered, or its end is under way: it does nothing more but end.
-async fn reap(child: &mut Child) -> io::Result<()> {
+async fn wait_for_exit(child: &mut Child) -> io::Result<()> {
     child.wait().await.map(|_| ())
 }
 
 /// Puts what came on the screen. An empty read is the end.
-fn show(mut screen: &io::Stdout, said: &[u8]) -> io::Result<bool> {
+fn write_to_screen(mut screen: &io::Stdout, said: &[u8]) -> io::Result<bool> {
     screen.write_all(said)?;
     screen.flush()?;
     Ok(!said.is_empty())
 }
 
 #[expect(unsafe_code, reason = "the caller vouches for the descriptor")]
-fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+fn register_fd(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor is open, and the same one, for as long as it is held.
     let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
     Ok(registered?)
@@ -188,13 +188,13 @@ async fn write_to(to: &AsyncFd<OwnedFd>, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// docket's terminal while every key is the command's.
-struct Raw {
+struct RawTerminal {
     terminal: OwnedFd,
     before: Termios,
 }
 
-impl Raw {
-    fn enter(terminal: OwnedFd, before: Termios) -> io::Result<Self> {
+impl RawTerminal {
+    fn enable_raw_mode(terminal: OwnedFd, before: Termios) -> io::Result<Self> {
         let mut raw = before.clone();
         cfmakeraw(&mut raw);
         tcsetattr(&terminal, SetArg::TCSADRAIN, &raw)?;
@@ -202,7 +202,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing given back.
         let _ = tcsetattr(&self.terminal, SetArg::TCSADRAIN, &self.before);
@@ -210,7 +210,7 @@ impl Drop for Raw {
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
-fn window(terminal: BorrowedFd<'_>) -> io::Result<Winsize> {
+fn window_size(terminal: BorrowedFd<'_>) -> io::Result<Winsize> {
     let mut size = Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the request writes one such struct, which lives across the call.
     let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
@@ -218,7 +218,7 @@ fn window(terminal: BorrowedFd<'_>) -> io::Result<Winsize> {
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
-fn resize(terminal: BorrowedFd<'_>, size: &Winsize) -> io::Result<()> {
+fn set_window_size(terminal: BorrowedFd<'_>, size: &Winsize) -> io::Result<()> {
     // SAFETY: the request reads one such struct, which lives across the call.
     let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const *size) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

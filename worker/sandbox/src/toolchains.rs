@@ -10,19 +10,20 @@ use std::{
 
 use super::{
     host::workspace_owner,
-    plan::{Entry, INNER_HOME},
+    plan::{INNER_HOME, MountEntry},
 };
 
 /// Variables by which people move the folders of their tools: whoever starts a program that makes a sandbox hands
 /// them on, or tools that are not below the home are not found. None of them reaches a command as it stands.
-pub const TOOL_HOMES: [&str; 6] =
+pub const TOOL_HOME_VARIABLES: [&str; 6] =
     ["CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT", "NVM_DIR", "VOLTA_HOME", "GOPATH"];
 
 /// Where each of them points to, below the home, where it is not set.
-const BELOW_HOME: [&str; TOOL_HOMES.len()] = [".cargo", ".rustup", ".pyenv", ".nvm", ".volta", "go"];
+const DEFAULT_TOOL_HOMES: [&str; TOOL_HOME_VARIABLES.len()] =
+    [".cargo", ".rustup", ".pyenv", ".nvm", ".volta", "go"];
 
 /// Laid where they are. `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
-const IN_PLACE: [&str; 13] = [
+const MOUNTED_IN_PLACE: [&str; 13] = [
     ".cargo/bin",
     ".pyenv/bin",
     ".pyenv/libexec",
@@ -39,11 +40,12 @@ const IN_PLACE: [&str; 13] = [
 ];
 
 /// cargo and rustup must write beside what they read: it is laid into folders of the private home.
-const RELOCATED: [&str; 4] = [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
+const MOUNTED_IN_INNER_HOME: [&str; 4] =
+    [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
 
 /// Files that may hold a credential, by where they lie below a folder of those here, or of the system: `*` is any one
 /// name. Those of `.cargo` itself are seen where all of it lies in a folder of the system.
-const CREDENTIALS: [(&str, &str); 16] = [
+const CREDENTIAL_FILES: [(&str, &str); 16] = [
     (".cargo", "credentials"),
     (".cargo", "credentials.toml"),
     (".cargo", "config"),
@@ -64,28 +66,28 @@ const CREDENTIALS: [(&str, &str); 16] = [
 
 /// Where this host's tools are.
 #[derive(Debug, Clone)]
-pub(super) struct Toolchains {
+pub(super) struct HostToolchains {
     home: Option<PathBuf>,
-    moved: Vec<(&'static str, PathBuf)>,
+    custom_homes: Vec<(&'static str, PathBuf)>,
 }
 
-impl Toolchains {
+impl HostToolchains {
     /// By an environment.
-    pub(super) fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+    pub(super) fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         // GOPATH may be a list, and what is fetched goes into its first.
         let whole = |name| std::env::split_paths(&variable(name)?).next().filter(|path| path.is_absolute());
         let home = whole("HOME");
         // One that holds the home is no tool's own: `bin` in it is a person's.
         let is_own = |path: &PathBuf| home.as_ref().is_none_or(|home| !home.starts_with(path));
-        let moved = TOOL_HOMES.iter().zip(BELOW_HOME);
+        let moved = TOOL_HOME_VARIABLES.iter().zip(DEFAULT_TOOL_HOMES);
         let moved = moved.filter_map(|(variable, name)| Some((name, whole(variable).filter(is_own)?)));
         let moved = moved.collect();
-        Self { home, moved }
+        Self { home, custom_homes: moved }
     }
 
     /// Where a folder is that is called so below a home.
-    pub(super) fn at(&self, name: &str) -> Option<PathBuf> {
-        let moved = self.moved.iter().find_map(|(root, path)| {
+    pub(super) fn locate_folder(&self, name: &str) -> Option<PathBuf> {
+        let moved = self.custom_homes.iter().find_map(|(root, path)| {
             let rest = name.strip_prefix(root)?;
             if rest.is_empty() { Some(path.clone()) } else { Some(path.join(rest.strip_prefix('/')?)) }
         });
@@ -93,39 +95,43 @@ impl Toolchains {
     }
 
     /// Lays what of it exists and the command's user may read, with nothing in the place of each credential.
-    pub(super) fn lay(&self, entries: &mut Vec<Entry>) {
+    pub(super) fn add_mounts(&self, entries: &mut Vec<MountEntry>) {
         let mut seen: Vec<(&str, PathBuf, PathBuf)> = Vec::new();
-        let in_place = IN_PLACE.iter().map(|name| (*name, None));
-        let relocated = RELOCATED.iter().map(|name| (*name, Some(Path::new(INNER_HOME).join(name))));
+        let in_place = MOUNTED_IN_PLACE.iter().map(|name| (*name, None));
+        let relocated =
+            MOUNTED_IN_INNER_HOME.iter().map(|name| (*name, Some(Path::new(INNER_HOME).join(name))));
         for (name, target) in in_place.chain(relocated) {
-            let Some(source) = self.at(name).filter(|source| readable(source)) else { continue };
+            let Some(source) = self.locate_folder(name).filter(|source| is_readable_by_commands(source))
+            else {
+                continue;
+            };
             let target = target.unwrap_or_else(|| source.clone());
-            if !is_inside(&target, entries) {
-                entries.push(Entry::ReadOnly { source: source.clone(), target: target.clone() });
+            if !is_mounted(&target, entries) {
+                entries.push(MountEntry::ReadOnly { source: source.clone(), target: target.clone() });
             }
             seen.push((name, source, target));
         }
         // What lies in a folder of the system is seen there as well.
         for name in [".cargo", ".cargo/git"] {
-            if let Some(path) = self.at(name).filter(|path| is_inside(path, entries)) {
+            if let Some(path) = self.locate_folder(name).filter(|path| is_mounted(path, entries)) {
                 seen.push((name, path.clone(), path));
             }
         }
         seen.push(("/usr", "/usr".into(), "/usr".into()));
-        for target in credentials(&seen) {
-            entries.push(Entry::Empty { target });
+        for target in find_credentials(&seen) {
+            entries.push(MountEntry::Empty { target });
         }
     }
 }
 
 /// Files of folders that hold a credential, as they are seen inside. A folder = its name, where it is, where it is laid.
-fn credentials(folders: &[(&str, PathBuf, PathBuf)]) -> Vec<PathBuf> {
+fn find_credentials(folders: &[(&str, PathBuf, PathBuf)]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, source, target) in folders {
-        for (_, below) in CREDENTIALS.iter().filter(|(folder, _)| folder == name) {
+        for (_, below) in CREDENTIAL_FILES.iter().filter(|(folder, _)| folder == name) {
             let mut paths = vec![PathBuf::new()];
             for part in below.split('/') {
-                paths = paths.into_iter().flat_map(|path| matching(source, &path, part)).collect();
+                paths = paths.into_iter().flat_map(|path| expand_path_part(source, &path, part)).collect();
             }
             let files = paths.into_iter().filter(|path| {
                 fs::symlink_metadata(source.join(path)).is_ok_and(|meta| meta.is_file())
@@ -138,7 +144,7 @@ fn credentials(folders: &[(&str, PathBuf, PathBuf)]) -> Vec<PathBuf> {
 }
 
 /// What `part` names in a folder.
-fn matching(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
+fn expand_path_part(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
     if part != "*" {
         return vec![folder.join(part)];
     }
@@ -146,22 +152,22 @@ fn matching(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
     entries.map(|entry| folder.join(entry.file_name())).collect()
 }
 
-fn readable(path: &Path) -> bool {
+fn is_readable_by_commands(path: &Path) -> bool {
     let Ok(meta) = fs::symlink_metadata(path) else { return false };
     let others_may = meta.mode() & 0o004 != 0;
     path.to_str().is_some() && !meta.is_symlink() && (workspace_owner().is_none() || others_may)
 }
 
 /// Whether a path of the host is seen inside under the same name.
-pub(super) fn is_inside(path: &Path, entries: &[Entry]) -> bool {
+pub(super) fn is_mounted(path: &Path, entries: &[MountEntry]) -> bool {
     entries.iter().any(|entry| match entry {
-        Entry::ReadOnly { target, .. } => path.starts_with(target),
-        Entry::Link { target, .. } => path == target,
-        Entry::Writable { .. }
-        | Entry::Tmpfs { .. }
-        | Entry::Device { .. }
-        | Entry::File { .. }
-        | Entry::Empty { .. } => false,
+        MountEntry::ReadOnly { target, .. } => path.starts_with(target),
+        MountEntry::Link { target, .. } => path == target,
+        MountEntry::Writable { .. }
+        | MountEntry::Tmpfs { .. }
+        | MountEntry::Device { .. }
+        | MountEntry::File { .. }
+        | MountEntry::Empty { .. } => false,
     })
 }
 
@@ -170,7 +176,7 @@ mod tests {
     use super::*;
 
     /// A host with these files below a folder.
-    fn host(files: &[&str]) -> tempfile::TempDir {
+    fn fake_host(files: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for file in files {
             let path = folder.path().join(file);
@@ -180,24 +186,24 @@ mod tests {
         folder
     }
 
-    fn laid(entries: &[Entry]) -> Vec<(&Path, &Path)> {
+    fn mounted_paths(entries: &[MountEntry]) -> Vec<(&Path, &Path)> {
         let laid = entries.iter().filter_map(|entry| match entry {
-            Entry::ReadOnly { source, target } => Some((source.as_path(), target.as_path())),
+            MountEntry::ReadOnly { source, target } => Some((source.as_path(), target.as_path())),
             _ => None,
         });
         laid.collect()
     }
 
-    fn emptied(entries: &[Entry]) -> Vec<&Path> {
+    fn emptied_paths(entries: &[MountEntry]) -> Vec<&Path> {
         let empty = entries.iter().filter_map(|entry| match entry {
-            Entry::Empty { target } if !target.starts_with("/usr") => Some(target.as_path()),
+            MountEntry::Empty { target } if !target.starts_with("/usr") => Some(target.as_path()),
             _ => None,
         });
         empty.collect()
     }
 
     #[test]
-    fn tools_below_the_home_are_laid_without_their_credentials() {
+    fn tools_below_home_are_mounted_without_credentials() {
         let files = [
             ".nvm/versions/node/v20/etc/npmrc",
             ".pyenv/versions/3.11/pip.conf",
@@ -205,23 +211,23 @@ mod tests {
             ".cargo/credentials.toml",
             ".cargo/bin/cargo",
         ];
-        let host = host(&files);
-        let tools = Toolchains::of(|name| (name == "HOME").then(|| host.path().into()));
+        let host = fake_host(&files);
+        let tools = HostToolchains::from_environment(|name| (name == "HOME").then(|| host.path().into()));
         let mut entries = Vec::new();
-        tools.lay(&mut entries);
+        tools.add_mounts(&mut entries);
         let at = |path: &str| host.path().join(path);
         let git = Path::new(INNER_HOME).join(".cargo/git");
         let want = [".cargo/bin", ".pyenv/versions", ".nvm/versions"].map(at);
         let mut want: Vec<_> = want.iter().map(|path| (path.as_path(), path.as_path())).collect();
         let source = at(".cargo/git");
         want.push((&source, &git));
-        assert_eq!(laid(&entries), want);
+        assert_eq!(mounted_paths(&entries), want);
         let [npm, pip, head] = [at(files[0]), at(files[1]), git.join("db/x-1/FETCH_HEAD")];
-        assert_eq!(emptied(&entries), [&pip, &npm, &head]);
+        assert_eq!(emptied_paths(&entries), [&pip, &npm, &head]);
     }
 
     #[test]
-    fn tools_elsewhere_are_found_by_their_variables() {
+    fn tools_elsewhere_are_found_by_environment_variables() {
         let files = [
             "rust/cargo/bin/cargo",
             "rust/cargo/registry/index/x",
@@ -231,7 +237,7 @@ mod tests {
             "gone/bin/x",
             "home/.cargo/bin/old",
         ];
-        let host = host(&files);
+        let host = fake_host(&files);
         let at = |path: &str| host.path().join(path);
         let variables = [
             ("HOME", at("home")),
@@ -242,14 +248,14 @@ mod tests {
             ("NVM_DIR", "relative".into()),
             ("VOLTA_HOME", at("home")),
         ];
-        let tools = Toolchains::of(|name| {
+        let tools = HostToolchains::from_environment(|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, path)| path.clone().into_os_string())
         });
-        assert_eq!(tools.at(".nvm/versions"), Some(at("home/.nvm/versions")));
-        assert_eq!(tools.at(".volta/tools"), Some(at("home/.volta/tools")));
-        assert_eq!(tools.at(".cargo"), Some(at("rust/cargo")));
+        assert_eq!(tools.locate_folder(".nvm/versions"), Some(at("home/.nvm/versions")));
+        assert_eq!(tools.locate_folder(".volta/tools"), Some(at("home/.volta/tools")));
+        assert_eq!(tools.locate_folder(".cargo"), Some(at("rust/cargo")));
         let mut entries = Vec::new();
-        tools.lay(&mut entries);
+        tools.add_mounts(&mut entries);
         let inner = |name: &str| Path::new(INNER_HOME).join(name);
         let want = [
             (at("rust/cargo/bin"), at("rust/cargo/bin")),
@@ -260,28 +266,30 @@ mod tests {
             (at("rust/rustup/settings.toml"), inner(".rustup/settings.toml")),
         ];
         let want: Vec<_> = want.iter().map(|(from, to)| (from.as_path(), to.as_path())).collect();
-        assert_eq!(laid(&entries), want);
-        assert_eq!(emptied(&entries), [at("python/versions/3.11/pip.conf")]);
+        assert_eq!(mounted_paths(&entries), want);
+        assert_eq!(emptied_paths(&entries), [at("python/versions/3.11/pip.conf")]);
     }
 
     /// As images of Rust have it: cargo's folder lies in one that is laid whole.
     #[test]
-    fn credentials_of_tools_in_a_folder_of_the_system_are_not_seen() {
+    fn credentials_in_system_folders_are_hidden() {
         let files =
             ["system/cargo/credentials.toml", "system/cargo/git/db/x-1/config", "system/cargo/bin/cargo"];
-        let host = host(&files);
+        let host = fake_host(&files);
         let system = host.path().join("system");
-        let tools = Toolchains::of(|name| (name == "CARGO_HOME").then(|| system.join("cargo").into()));
-        let mut entries = vec![Entry::ReadOnly { source: system.clone(), target: system.clone() }];
-        tools.lay(&mut entries);
+        let tools = HostToolchains::from_environment(|name| {
+            (name == "CARGO_HOME").then(|| system.join("cargo").into())
+        });
+        let mut entries = vec![MountEntry::ReadOnly { source: system.clone(), target: system.clone() }];
+        tools.add_mounts(&mut entries);
         let git = system.join("cargo/git");
         let inner = Path::new(INNER_HOME).join(".cargo/git");
-        assert_eq!(laid(&entries), [(&*system, &*system), (&git, &inner)]);
+        assert_eq!(mounted_paths(&entries), [(&*system, &*system), (&git, &inner)]);
         let hidden = [
             inner.join("db/x-1/config"),
             system.join("cargo/credentials.toml"),
             system.join("cargo/git/db/x-1/config"),
         ];
-        assert_eq!(emptied(&entries), hidden);
+        assert_eq!(emptied_paths(&entries), hidden);
     }
 }

@@ -5,20 +5,20 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::meant::meant;
+use super::lenient_args::normalize_args;
 
 /// Mistakes that one answer names: enough to mend a call at once.
-const MISTAKES_MAX: usize = 8;
+const ARGUMENT_ERRORS_MAX: usize = 8;
 
 /// The JSON Schema of `T` without what models do not need.
-pub(crate) fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn argument_schema<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
-    tidy(&mut schema);
+    simplify_schema(&mut schema);
     schema
 }
 
-fn tidy(schema: &mut Value) {
+fn simplify_schema(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             for key in ["$schema", "title", "format"] {
@@ -42,9 +42,9 @@ fn tidy(schema: &mut Value) {
             if let Some(Value::Array(values)) = map.get_mut("enum") {
                 values.retain(|value| !value.is_null());
             }
-            map.values_mut().for_each(tidy);
+            map.values_mut().for_each(simplify_schema);
         }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Array(items) => items.iter_mut().for_each(simplify_schema),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -53,29 +53,29 @@ fn tidy(schema: &mut Value) {
 ///
 /// # Errors
 /// What is wrong with them, for the model.
-pub(crate) fn parse<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
+pub(crate) fn parse_args<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
     let mut mistakes = Vec::new();
-    let schema = schema_of::<T>();
-    let args = &meant(&schema, tool, args);
-    check(&schema, args, "", &mut mistakes);
+    let schema = argument_schema::<T>();
+    let args = &normalize_args(&schema, tool, args);
+    check_value(&schema, args, "", &mut mistakes);
     if mistakes.is_empty() {
         return serde_json::from_value(args.clone())
             .map_err(|error| format!("bad arguments for {tool}: {error}"));
     }
-    mistakes.truncate(MISTAKES_MAX);
+    mistakes.truncate(ARGUMENT_ERRORS_MAX);
     Err(format!("bad arguments for {tool}: {}", mistakes.join("; ")))
 }
 
-fn check(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
+fn check_value(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
     let name = if at.is_empty() { "the arguments".to_owned() } else { format!("`{at}`") };
     let types: Vec<&str> = match schema.get("type") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
         Some(_) | None => Vec::new(),
     };
-    if !types.is_empty() && !types.iter().any(|kind| is_of(kind, value)) {
+    if !types.is_empty() && !types.iter().any(|kind| matches_type(kind, value)) {
         let wanted: Vec<&str> = types.into_iter().filter(|kind| *kind != "null").collect();
-        mistakes.push(format!("{name} must be {}, not {}", wanted.join(" or "), kind_of(value)));
+        mistakes.push(format!("{name} must be {}, not {}", wanted.join(" or "), json_type_name(value)));
         return;
     }
     match value {
@@ -83,7 +83,7 @@ fn check(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
         Value::Array(items) => {
             if let Some(inner) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    check(inner, item, &format!("{at}[{index}]"), mistakes);
+                    check_value(inner, item, &format!("{at}[{index}]"), mistakes);
                 }
             }
             let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
@@ -125,7 +125,7 @@ fn check_object(schema: &Value, map: &Map<String, Value>, at: &str, mistakes: &m
     for (key, value) in map {
         match properties.get(key) {
             Some(_) if value.is_null() && !required.contains(&key.as_str()) => {}
-            Some(inner) => check(inner, value, &full(key), mistakes),
+            Some(inner) => check_value(inner, value, &full(key), mistakes),
             None => {
                 let known: Vec<&str> = properties.keys().map(String::as_str).collect();
                 mistakes.push(format!("`{}` is unknown (known: {})", full(key), known.join(", ")));
@@ -134,15 +134,15 @@ fn check_object(schema: &Value, map: &Map<String, Value>, at: &str, mistakes: &m
     }
 }
 
-fn is_of(kind: &str, value: &Value) -> bool {
+fn matches_type(kind: &str, value: &Value) -> bool {
     match kind {
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
-        other => kind_of(value) == other,
+        other => json_type_name(value) == other,
     }
 }
 
-const fn kind_of(value: &Value) -> &'static str {
+const fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

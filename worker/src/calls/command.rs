@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Line;
+use super::ShellLine;
 
 /// The tool that runs a line as it is.
 pub(crate) const RUN_COMMAND: &str = "run_command";
@@ -27,13 +27,13 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    pub(super) fn into_line(self) -> Line {
-        Line { shell: self.command, cwd: self.cwd, ..Line::default() }
+    pub(super) fn into_shell_line(self) -> ShellLine {
+        ShellLine { command: self.command, cwd: self.cwd, ..ShellLine::default() }
     }
 }
 
 /// The line of `run_command`, however much of its arguments is right: it was read so before there were others.
-pub(super) fn line_of_command(args: &Value) -> Line {
+pub(super) fn run_command_line(args: &Value) -> ShellLine {
     let text = |field: &str| args.get(field).and_then(Value::as_str).map(str::to_owned);
-    Line { shell: text("command").unwrap_or_default(), cwd: text("cwd"), ..Line::default() }
+    ShellLine { command: text("command").unwrap_or_default(), cwd: text("cwd"), ..ShellLine::default() }
 }

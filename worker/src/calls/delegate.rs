@@ -2,20 +2,20 @@
 //! out, for no tool reaches the queue.
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     message::{ModelRef, ToolSpec, ToolUse},
     run::RunSettings,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::args::{parse, schema_of};
-use crate::calls::work_path;
+use super::args::{argument_schema, parse_args};
+use crate::calls::parse_workspace_path;
 
 /// The tool's name.
 pub const DELEGATE: &str = "delegate";
 
-const DESCRIPTION: &str = "Gives a piece of the work to another agent, which has a copy of the workspace as it is now, and \
+const TOOL_DESCRIPTION: &str = "Gives a piece of the work to another agent, which has a copy of the workspace as it is now, and \
     waits for its answer. It knows nothing but what you tell it here: say what is to be done, where to look, and what to \
     answer. With `writes` its changes are merged into your workspace when it is done; without, they are dropped and only \
     its answer counts. Several calls in one answer work at the same time. Worth it for pieces that stand alone.";
@@ -27,7 +27,7 @@ const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Args {
+struct DelegateArgs {
     /// One line that says what it is about.
     title: String,
     /// All that the other agent needs to know.
@@ -58,7 +58,7 @@ struct Args {
 
 /// What a call asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Delegate {
+pub struct DelegateRequest {
     /// The child's title.
     pub title: String,
     /// The child's work.
@@ -66,9 +66,9 @@ pub struct Delegate {
     /// Its changes are wanted.
     pub writes: bool,
     /// The line that tests it.
-    pub tests: Option<String>,
+    pub test_command: Option<String>,
     /// Paths that must exist at its end.
-    pub requires: Vec<WorkPath>,
+    pub required_paths: Vec<WorkspacePath>,
     /// Tokens that it may use.
     pub budget_tokens: Option<u64>,
     /// Nano-dollars that it may use.
@@ -81,11 +81,11 @@ pub struct Delegate {
 
 /// The tool as a model is told of it; none where the run may give nothing away.
 #[must_use]
-pub fn delegate_spec(settings: &RunSettings) -> Option<ToolSpec> {
+pub fn delegate_tool_spec(settings: &RunSettings) -> Option<ToolSpec> {
     (settings.delegation_depth_max > 0).then(|| ToolSpec {
         name: DELEGATE.to_owned(),
-        description: DESCRIPTION.to_owned(),
-        input_schema: schema_of::<Args>(),
+        description: TOOL_DESCRIPTION.to_owned(),
+        input_schema: argument_schema::<DelegateArgs>(),
     })
 }
 
@@ -93,8 +93,8 @@ pub fn delegate_spec(settings: &RunSettings) -> Option<ToolSpec> {
 ///
 /// # Errors
 /// What is wrong with its arguments, for the model.
-pub fn delegate_args(tool: &ToolUse) -> Result<Delegate, String> {
-    let args: Args = parse(DELEGATE, &tool.args)?;
+pub fn parse_delegate_args(tool: &ToolUse) -> Result<DelegateRequest, String> {
+    let args: DelegateArgs = parse_args(DELEGATE, &tool.args)?;
     let title: String = args.title.split_whitespace().collect::<Vec<_>>().join(" ");
     if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
         return Err(format!("`title` must be one line of 1 to {TITLE_CHARS_MAX} characters"));
@@ -102,7 +102,7 @@ pub fn delegate_args(tool: &ToolUse) -> Result<Delegate, String> {
     if args.instructions.trim().is_empty() || args.instructions.len() > INSTRUCTIONS_BYTES_MAX {
         return Err(format!("`instructions` must be 1 to {INSTRUCTIONS_BYTES_MAX} bytes"));
     }
-    let path = |path: &String| work_path(path).map_err(|error| format!("`requires`: {error}"));
+    let path = |path: &String| parse_workspace_path(path).map_err(|error| format!("`requires`: {error}"));
     let requires = args.requires.iter().flatten().map(path).collect::<Result<_, _>>()?;
     let model = args.model.filter(|model| !model.trim().is_empty());
     let model = model.map(|model| model.trim().parse()).transpose();
@@ -116,12 +116,12 @@ pub fn delegate_args(tool: &ToolUse) -> Result<Delegate, String> {
         return Err("`budget_tokens` must be more than 0".to_owned());
     }
     let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
-    Ok(Delegate {
+    Ok(DelegateRequest {
         title,
         instructions: args.instructions,
         writes: args.writes.unwrap_or(false),
-        tests: given(args.tests),
-        requires,
+        test_command: given(args.tests),
+        required_paths: requires,
         budget_tokens: args.budget_tokens,
         budget_nusd,
         model,
@@ -136,39 +136,39 @@ mod tests {
 
     use super::*;
 
-    fn asked(args: Value) -> Result<Delegate, String> {
-        let call = CallId::tool(Turn(1), 0);
-        delegate_args(&ToolUse { call, name: DELEGATE.to_owned(), args, malformed: None })
+    fn parse_call(args: Value) -> Result<DelegateRequest, String> {
+        let call = CallId::for_tool(Turn(1), 0);
+        parse_delegate_args(&ToolUse { call, name: DELEGATE.to_owned(), args, malformed: None })
     }
 
     #[test]
-    fn it_is_offered_only_where_the_run_may_delegate() {
-        assert!(delegate_spec(&RunSettings::default()).is_none());
+    fn tool_is_offered_only_if_delegation_is_allowed() {
+        assert!(delegate_tool_spec(&RunSettings::default()).is_none());
         let may = RunSettings { delegation_depth_max: 1, ..RunSettings::default() };
-        insta::assert_json_snapshot!(delegate_spec(&may));
+        insta::assert_json_snapshot!(delegate_tool_spec(&may));
     }
 
     #[test]
-    fn what_is_asked_for_is_read() {
+    fn arguments_are_parsed_and_normalized() {
         let plain =
-            asked(json!({ "title": " Look\n around ", "instructions": "Say what is there." })).unwrap();
+            parse_call(json!({ "title": " Look\n around ", "instructions": "Say what is there." })).unwrap();
         assert_eq!((plain.title.as_str(), plain.writes, plain.budget_nusd), ("Look around", false, None));
-        let all = asked(json!({
+        let all = parse_call(json!({
             "title": "a", "instructions": "b", "writes": true, "tests": "make test", "requires": ["a/b.txt"],
             "budget_tokens": 5, "budget_usd": 0.25, "model": "openai:x", "engine": "react"
         }));
         let all = all.unwrap();
         assert_eq!(all.budget_nusd, Some(250_000_000));
         assert_eq!(all.model.map(|model| model.to_string()).as_deref(), Some("openai:x"));
-        assert_eq!(all.requires[0].to_string(), "a/b.txt");
+        assert_eq!(all.required_paths[0].to_string(), "a/b.txt");
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_arguments_are_rejected_by_field() {
         let with = |field: &str, value: Value| {
             let mut args = json!({ "title": "a", "instructions": "b" });
             args[field] = value;
-            asked(args).unwrap_err()
+            parse_call(args).unwrap_err()
         };
         for (field, value) in [
             ("title", json!(" ")),

@@ -5,16 +5,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::calls::{Acts, RUN_COMMAND, VENV_RUN, Where, acts_of, has, is_external, work_path};
+use crate::calls::{
+    RUN_COMMAND, RecallSource, ToolEffect, VENV_RUN, is_external, parse_workspace_path, set_has_tool,
+    tool_effect,
+};
 use crate::{
-    project::config_files::is_config,
-    shell::{Simple, commands},
+    project::config_files::is_config_file,
+    shell::{SimpleCommand, parse_commands},
 };
 
 /// What a call does, as far as its arguments tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Label {
+pub enum CallLabel {
     /// Reads files.
     Reads,
     /// Writes files.
@@ -45,7 +48,7 @@ pub enum Label {
     External,
 }
 
-impl Label {
+impl CallLabel {
     /// All of them.
     pub const ALL: [Self; 14] = [
         Self::Reads,
@@ -67,27 +70,31 @@ impl Label {
 
 /// The labels of a call, sorted, each once.
 #[must_use]
-pub fn labels(name: &str, args: &Value) -> Vec<Label> {
+pub fn call_labels(name: &str, args: &Value) -> Vec<CallLabel> {
     let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
     let config = |fields: &[&str]| {
-        let is = |field: &&str| work_path(text(field)).is_ok_and(|path| is_config(&path));
-        fields.iter().any(is).then_some(Label::Config)
+        let is = |field: &&str| parse_workspace_path(text(field)).is_ok_and(|path| is_config_file(&path));
+        fields.iter().any(is).then_some(CallLabel::Config)
     };
-    let mut out = match acts_of(name) {
-        Some(Acts::Reads | Acts::Recalls(Where::Log)) => vec![Label::Reads],
-        Some(Acts::Recalls(Where::Memory)) => vec![Label::Reads, Label::Memory],
-        Some(Acts::Writes(fields)) => std::iter::once(Label::Writes).chain(config(fields)).collect(),
-        Some(Acts::Deletes(fields)) => std::iter::once(Label::Deletes).chain(config(fields)).collect(),
-        Some(Acts::Tests) => vec![Label::Command, Label::Tests],
-        Some(Acts::Line { of, class: _ }) => {
-            let mut out = vec![Label::Command];
+    let mut out = match tool_effect(name) {
+        Some(ToolEffect::Reads | ToolEffect::Recalls(RecallSource::Log)) => vec![CallLabel::Reads],
+        Some(ToolEffect::Recalls(RecallSource::Memory)) => vec![CallLabel::Reads, CallLabel::Memory],
+        Some(ToolEffect::Writes(fields)) => {
+            std::iter::once(CallLabel::Writes).chain(config(fields)).collect()
+        }
+        Some(ToolEffect::Deletes(fields)) => {
+            std::iter::once(CallLabel::Deletes).chain(config(fields)).collect()
+        }
+        Some(ToolEffect::RunsTests) => vec![CallLabel::Command, CallLabel::Tests],
+        Some(ToolEffect::RunsShell { to_line: of, class: _ }) => {
+            let mut out = vec![CallLabel::Command];
             let line = of(args).unwrap_or_default();
-            commands(&line.shell).iter().for_each(|command| label(command, &mut out));
-            out.extend((!line.paths.is_empty()).then_some(Label::Writes));
+            parse_commands(&line.command).iter().for_each(|command| add_command_labels(command, &mut out));
+            out.extend((!line.written_paths.is_empty()).then_some(CallLabel::Writes));
             out
         }
-        Some(Acts::Remembers) => vec![Label::Memory],
-        None if is_external(name) => vec![Label::External],
+        Some(ToolEffect::ChangesMemory) => vec![CallLabel::Memory],
+        None if is_external(name) => vec![CallLabel::External],
         None => Vec::new(),
     };
     out.sort_unstable();
@@ -98,14 +105,14 @@ pub fn labels(name: &str, args: &Value) -> Vec<Label> {
 /// The same in a run that has this set: a name that is no tool of it says nothing, and so it was when there were fewer
 /// tools. Decisions go by this.
 #[must_use]
-pub fn labels_in(set: ToolSet, name: &str, args: &Value) -> Vec<Label> {
-    if has(set, name) { labels(name, args) } else { Vec::new() }
+pub fn call_labels_in_set(set: ToolSet, name: &str, args: &Value) -> Vec<CallLabel> {
+    if set_has_tool(set, name) { call_labels(name, args) } else { Vec::new() }
 }
 
 /// The labels of one command.
-pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
-    let mut out = vec![Label::Command];
-    label(command, &mut out);
+pub(crate) fn command_labels(command: &SimpleCommand) -> Vec<CallLabel> {
+    let mut out = vec![CallLabel::Command];
+    add_command_labels(command, &mut out);
     out.sort_unstable();
     out.dedup();
     out
@@ -115,34 +122,36 @@ pub(crate) fn labels_of(command: &Simple) -> Vec<Label> {
 /// network, or no sandbox, treats every command as [`RecoveryClass::External`].
 #[must_use]
 pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
-    match acts_of(name) {
-        Some(Acts::Writes(_) | Acts::Deletes(_) | Acts::Tests) => RecoveryClass::Workspace,
-        Some(Acts::Line { .. }) if RUNS_ANYTHING.contains(&name) && needs_network(name, args) => {
+    match tool_effect(name) {
+        Some(ToolEffect::Writes(_) | ToolEffect::Deletes(_) | ToolEffect::RunsTests) => {
+            RecoveryClass::Workspace
+        }
+        Some(ToolEffect::RunsShell { .. }) if SHELL_TOOLS.contains(&name) && needs_network(name, args) => {
             RecoveryClass::External
         }
         // Of a line that docket makes, or whose walls stand, only what policy grants reaches further.
-        Some(Acts::Line { of: _, class }) => *class,
+        Some(ToolEffect::RunsShell { to_line: _, class }) => *class,
         // The same call is done once, however often it is sent.
-        Some(Acts::Remembers) => RecoveryClass::Workspace,
+        Some(ToolEffect::ChangesMemory) => RecoveryClass::Workspace,
         // Readers, and names that no tool has: nothing is changed by running them again.
-        Some(Acts::Reads | Acts::Recalls(_)) | None => RecoveryClass::Reads,
+        Some(ToolEffect::Reads | ToolEffect::Recalls(_)) | None => RecoveryClass::Reads,
     }
 }
 
 /// The tools whose line is the model's own.
-const RUNS_ANYTHING: [&str; 2] = [RUN_COMMAND, VENV_RUN];
+const SHELL_TOOLS: [&str; 2] = [RUN_COMMAND, VENV_RUN];
 
 /// The same in a run that has this set: see [`labels_in`].
 #[must_use]
-pub fn recovery_class_in(set: ToolSet, name: &str, args: &Value) -> RecoveryClass {
-    if has(set, name) { recovery_class(name, args) } else { RecoveryClass::Reads }
+pub fn recovery_class_in_set(set: ToolSet, name: &str, args: &Value) -> RecoveryClass {
+    if set_has_tool(set, name) { recovery_class(name, args) } else { RecoveryClass::Reads }
 }
 
 fn needs_network(name: &str, args: &Value) -> bool {
-    labels(name, args).contains(&Label::Network)
+    call_labels(name, args).contains(&CallLabel::Network)
 }
 
-const NETWORK: [&str; 15] = [
+const NETWORK_PROGRAMS: [&str; 15] = [
     "curl", "wget", "ssh", "scp", "sftp", "rsync", "nc", "ncat", "telnet", "ftp", "ping", "dig", "nslookup",
     "gh", "aws",
 ];
@@ -150,58 +159,58 @@ const INSTALLERS: [&str; 14] = [
     "apt", "apt-get", "dnf", "yum", "apk", "pacman", "brew", "gem", "conda", "npm", "pnpm", "yarn", "bun",
     "bundle",
 ];
-const INSTALL_WORDS: [&str; 8] = ["install", "i", "add", "ci", "update", "upgrade", "sync", "-S"];
+const INSTALL_SUBCOMMANDS: [&str; 8] = ["install", "i", "add", "ci", "update", "upgrade", "sync", "-S"];
 
-fn label(command: &Simple, out: &mut Vec<Label>) {
+fn add_command_labels(command: &SimpleCommand, out: &mut Vec<CallLabel>) {
     let program = command.program();
     let args = command.args();
     let first = args.iter().find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
     let has = |word: &str| command.has_word(word);
-    if command.background || matches!(program, "disown" | "daemonize") || has("nohup") || has("setsid") {
-        out.push(Label::Background);
+    if command.is_background || matches!(program, "disown" | "daemonize") || has("nohup") || has("setsid") {
+        out.push(CallLabel::Background);
     }
     if has("sudo") || has("doas") || matches!(program, "su" | "pkexec") {
-        out.push(Label::Privilege);
+        out.push(CallLabel::Privilege);
     }
-    if NETWORK.contains(&program) {
-        out.push(Label::Network);
+    if NETWORK_PROGRAMS.contains(&program) {
+        out.push(CallLabel::Network);
     }
     if command.writes_to.iter().any(|path| !path.starts_with("/dev/")) {
-        out.push(Label::Writes);
+        out.push(CallLabel::Writes);
     }
     match program {
-        "git" => git(first, args, out),
-        "rm" | "rmdir" | "unlink" | "shred" => out.push(Label::Deletes),
-        "find" if has("-delete") || args.iter().any(|arg| arg == "rm") => out.push(Label::Deletes),
-        "mv" | "cp" | "tee" | "touch" | "mkdir" | "ln" | "install" | "patch" => out.push(Label::Writes),
-        "sed" | "perl" if args.iter().any(|arg| arg.starts_with("-i")) => out.push(Label::Writes),
+        "git" => add_git_labels(first, args, out),
+        "rm" | "rmdir" | "unlink" | "shred" => out.push(CallLabel::Deletes),
+        "find" if has("-delete") || args.iter().any(|arg| arg == "rm") => out.push(CallLabel::Deletes),
+        "mv" | "cp" | "tee" | "touch" | "mkdir" | "ln" | "install" | "patch" => out.push(CallLabel::Writes),
+        "sed" | "perl" if args.iter().any(|arg| arg.starts_with("-i")) => out.push(CallLabel::Writes),
         "pip" | "pip3" | "pipx" | "uv" | "poetry" => {
-            installs(args, &["install", "add", "sync", "download", "run"], out)
+            add_install_labels(args, &["install", "add", "sync", "download", "run"], out)
         }
-        "python" | "python3" if has("pip") => installs(args, &["install", "download"], out),
-        "cargo" => installs(args, &["install", "add", "update", "fetch", "publish"], out),
-        "go" => installs(args, &["install", "get", "mod"], out),
-        "npx" => out.extend([Label::Network, Label::Installs]),
-        "docker" | "podman" => installs(args, &["pull", "push", "run", "build", "login"], out),
-        _ if INSTALLERS.contains(&program) => installs(args, &INSTALL_WORDS, out),
+        "python" | "python3" if has("pip") => add_install_labels(args, &["install", "download"], out),
+        "cargo" => add_install_labels(args, &["install", "add", "update", "fetch", "publish"], out),
+        "go" => add_install_labels(args, &["install", "get", "mod"], out),
+        "npx" => out.extend([CallLabel::Network, CallLabel::Installs]),
+        "docker" | "podman" => add_install_labels(args, &["pull", "push", "run", "build", "login"], out),
+        _ if INSTALLERS.contains(&program) => add_install_labels(args, &INSTALL_SUBCOMMANDS, out),
         _ => {}
     }
     if matches!(program, "pytest" | "tox" | "nextest") || matches!(first, "test" | "nextest") {
-        out.push(Label::Tests);
+        out.push(CallLabel::Tests);
     }
 }
 
-fn installs(args: &[String], words: &[&str], out: &mut Vec<Label>) {
+fn add_install_labels(args: &[String], words: &[&str], out: &mut Vec<CallLabel>) {
     if args.iter().any(|arg| words.contains(&arg.as_str())) {
-        out.extend([Label::Network, Label::Installs]);
+        out.extend([CallLabel::Network, CallLabel::Installs]);
     }
 }
 
-fn git(verb: &str, args: &[String], out: &mut Vec<Label>) {
-    out.push(Label::Git);
+fn add_git_labels(verb: &str, args: &[String], out: &mut Vec<CallLabel>) {
+    out.push(CallLabel::Git);
     let has = |word: &str| args.iter().any(|arg| arg == word);
     if matches!(verb, "clone" | "fetch" | "pull" | "push" | "ls-remote" | "submodule") || has("--remote") {
-        out.push(Label::Network);
+        out.push(CallLabel::Network);
     }
     let discards = match verb {
         "reset" => has("--hard"),
@@ -213,7 +222,7 @@ fn git(verb: &str, args: &[String], out: &mut Vec<Label>) {
         _ => false,
     };
     if discards {
-        out.push(Label::GitDiscards);
+        out.push(CallLabel::GitDiscards);
     }
 }
 
@@ -224,11 +233,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_labelled_by_what_it_does() {
-        use Label::{
+    fn commands_are_labelled_by_their_effect() {
+        use CallLabel::{
             Background, Command, Deletes, Git, GitDiscards, Installs, Network, Privilege, Tests, Writes,
         };
-        let cases: [(&str, &[Label]); 12] = [
+        let cases: [(&str, &[CallLabel]); 12] = [
             ("ls -la", &[Command]),
             ("cd a && git push origin main", &[Command, Git, Network]),
             ("git reset --hard HEAD~1", &[Command, Git, GitDiscards]),
@@ -243,12 +252,12 @@ mod tests {
             ("echo curl", &[Command]),
         ];
         for (line, want) in cases {
-            assert_eq!(labels("run_command", &json!({"command": line})), want, "{line}");
+            assert_eq!(call_labels("run_command", &json!({"command": line})), want, "{line}");
         }
     }
 
     #[test]
-    fn recovery_goes_by_reach() {
+    fn recovery_class_depends_on_reach() {
         let cases = [
             ("read_file", json!({"path": "a"}), RecoveryClass::Reads),
             ("edit_file", json!({}), RecoveryClass::Workspace),
@@ -265,10 +274,10 @@ mod tests {
 
     #[test]
     fn tools_of_the_wide_set_have_labels_and_classes() {
-        use Label::{Command, Config, Deletes, Git, Installs, Memory, Network, Reads, Writes};
+        use CallLabel::{Command, Config, Deletes, Git, Installs, Memory, Network, Reads, Writes};
         use RecoveryClass::{External, Workspace};
         let read = RecoveryClass::Reads;
-        let cases: [(&str, Value, &[Label], RecoveryClass); 17] = [
+        let cases: [(&str, Value, &[CallLabel], RecoveryClass); 17] = [
             ("write_file", json!({"path": "a"}), &[Writes], Workspace),
             ("append_file", json!({"path": "Cargo.toml"}), &[Writes, Config], Workspace),
             ("move_file", json!({"from": "package.json", "to": "b"}), &[Writes, Config], Workspace),
@@ -279,7 +288,12 @@ mod tests {
             ("git_status", json!({}), &[Command, Git], read),
             ("git_show", json!({"rev": "HEAD"}), &[Command, Git], read),
             ("git_commit", json!({"message": "push; curl x"}), &[Command, Git], Workspace),
-            ("git_checkout", json!({"paths": ["a"]}), &[Writes, Command, Git, Label::GitDiscards], Workspace),
+            (
+                "git_checkout",
+                json!({"paths": ["a"]}),
+                &[Writes, Command, Git, CallLabel::GitDiscards],
+                Workspace,
+            ),
             ("venv_install", json!({"packages": ["x"]}), &[Command, Network, Installs], Workspace),
             ("venv_run", json!({"command": "curl x"}), &[Command, Network], External),
             ("venv_run", json!({"command": "true"}), &[Command], Workspace),
@@ -289,7 +303,7 @@ mod tests {
         ];
         for (tool, args, want, class) in cases {
             assert_eq!(
-                (labels(tool, &args).as_slice(), recovery_class(tool, &args)),
+                (call_labels(tool, &args).as_slice(), recovery_class(tool, &args)),
                 (want, class),
                 "{tool} {args}"
             );
@@ -297,18 +311,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tool_of_a_run_says_nothing() {
+    fn tool_outside_the_set_has_no_labels() {
         let args = json!({"path": "Cargo.toml"});
-        assert_eq!(labels_in(ToolSet::Core, "write_file", &args), []);
-        assert_eq!(recovery_class_in(ToolSet::Core, "write_file", &args), RecoveryClass::Reads);
-        assert_eq!(labels_in(ToolSet::Wide, "write_file", &args), [Label::Writes, Label::Config]);
-        assert_eq!(recovery_class_in(ToolSet::Wide, "write_file", &args), RecoveryClass::Workspace);
-        assert_eq!(recovery_class_in(ToolSet::Core, "edit_file", &args), RecoveryClass::Workspace);
+        assert_eq!(call_labels_in_set(ToolSet::Core, "write_file", &args), []);
+        assert_eq!(recovery_class_in_set(ToolSet::Core, "write_file", &args), RecoveryClass::Reads);
+        assert_eq!(
+            call_labels_in_set(ToolSet::Wide, "write_file", &args),
+            [CallLabel::Writes, CallLabel::Config]
+        );
+        assert_eq!(recovery_class_in_set(ToolSet::Wide, "write_file", &args), RecoveryClass::Workspace);
+        assert_eq!(recovery_class_in_set(ToolSet::Core, "edit_file", &args), RecoveryClass::Workspace);
     }
 
     #[test]
     fn config_files_are_labelled() {
-        assert_eq!(labels("edit_file", &json!({"path": "./Cargo.toml"})), [Label::Writes, Label::Config]);
-        assert_eq!(labels("create_file", &json!({"path": "a.rs"})), [Label::Writes]);
+        assert_eq!(
+            call_labels("edit_file", &json!({"path": "./Cargo.toml"})),
+            [CallLabel::Writes, CallLabel::Config]
+        );
+        assert_eq!(call_labels("create_file", &json!({"path": "a.rs"})), [CallLabel::Writes]);
     }
 }

@@ -4,39 +4,42 @@
 //! Engines and policies decide by it before a tool carries the call out. Invariant: what a call does follows from its
 //! tool's name and its arguments alone.
 
-mod acts;
 pub(crate) mod args;
 mod command;
 pub(crate) mod delegate;
+pub(crate) mod full_output;
 pub(crate) mod git;
 pub(crate) mod labels;
-mod line;
-pub(crate) mod meant;
+pub(crate) mod lenient_args;
 mod path_argument;
+mod shell_line;
 mod test_line;
+mod tool_effects;
 mod tool_sets;
 pub(crate) mod venv_install;
-pub(crate) mod whole_output;
 
 pub(crate) use crate::calls::{
-    args::{parse, schema_of},
-    labels::labels_of,
-    whole_output::{bare_call, call_of},
+    args::{argument_schema, parse_args},
+    full_output::{parse_call_reference, parse_output_path},
+    labels::command_labels,
 };
 pub use crate::calls::{
-    delegate::{DELEGATE, Delegate, delegate_args, delegate_spec},
-    labels::{Label, labels, labels_in, recovery_class, recovery_class_in},
-    whole_output::{WholeOutputs, whole_output_note, whole_output_wanted},
+    delegate::{DELEGATE, DelegateRequest, delegate_tool_spec, parse_delegate_args},
+    full_output::{FullOutputs, full_output_note, requested_full_output},
+    labels::{CallLabel, call_labels, call_labels_in_set, recovery_class, recovery_class_in_set},
 };
-pub(crate) use acts::{
-    Acts, Where, acting, acts_of, acts_on_folders, is_external, named_files, shell_line, written_files,
-};
-pub use acts::{is_beyond_run, waits};
 pub(crate) use command::{CommandArgs, RUN_COMMAND, VENV_RUN};
-pub(crate) use line::{Line, joined};
-pub(crate) use path_argument::{PathError, folder_path, path_of, within, work_path};
-pub(crate) use test_line::{TEST_PATH, as_run};
+pub(crate) use path_argument::{
+    PathError, parse_folder_path, parse_workspace_path, strip_workspace_prefix, valid_workspace_path,
+};
+pub(crate) use shell_line::{ShellLine, join_quoted};
+pub(crate) use test_line::{TEST_PATH_PLACEHOLDER, expand_test_line};
+pub(crate) use tool_effects::{
+    RecallSource, ToolEffect, affects_whole_folder, is_external, mutating_tool_names, named_files,
+    shell_line, tool_effect, written_files,
+};
+pub use tool_effects::{uses_external_state, waits_on_external_io};
 #[cfg(test)]
-pub(crate) use tool_sets::OWN;
-pub(crate) use tool_sets::{CARDS, is_card, names_of};
-pub use tool_sets::{all_names, has};
+pub(crate) use tool_sets::RUNTIME_TOOLS;
+pub(crate) use tool_sets::{ARTIFACT_TOOLS, is_artifact_tool, tool_names_in_set};
+pub use tool_sets::{selectable_tool_names, set_has_tool};

@@ -1,6 +1,6 @@
 //! Paths as models write them: from the workspace, or as commands see them. Pure.
 
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 
 use docket_sandbox::WORKSPACE_INSIDE;
 
@@ -10,23 +10,23 @@ use docket_sandbox::WORKSPACE_INSIDE;
 pub(crate) struct PathError(pub(crate) String);
 
 /// A path as models write it; none where it is none of the workspace's.
-pub(crate) fn path_of(text: &str) -> Option<WorkPath> {
-    work_path(text).ok()
+pub(crate) fn valid_workspace_path(text: &str) -> Option<WorkspacePath> {
+    parse_workspace_path(text).ok()
 }
 
 /// A path as models write it: `./a//b/` is `a/b`.
-pub(crate) fn work_path(text: &str) -> Result<WorkPath, PathError> {
+pub(crate) fn parse_workspace_path(text: &str) -> Result<WorkspacePath, PathError> {
     let refuse = || PathError(text.chars().take(200).collect());
-    let text = within(text);
+    let text = strip_workspace_prefix(text);
     if text.starts_with('/') {
         return Err(refuse());
     }
     let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-    WorkPath::new(parts.join("/")).ok_or_else(refuse)
+    WorkspacePath::new(parts.join("/")).ok_or_else(refuse)
 }
 
 /// A path as commands see it, from the workspace on.
-pub(crate) fn within(text: &str) -> &str {
+pub(crate) fn strip_workspace_prefix(text: &str) -> &str {
     match text.strip_prefix(WORKSPACE_INSIDE) {
         Some("") => ".",
         Some(rest) => rest.strip_prefix('/').unwrap_or(text),
@@ -35,10 +35,10 @@ pub(crate) fn within(text: &str) -> &str {
 }
 
 /// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
-pub(crate) fn folder_path(text: Option<&str>) -> Result<Option<WorkPath>, PathError> {
-    match text.map(str::trim).map(within) {
+pub(crate) fn parse_folder_path(text: Option<&str>) -> Result<Option<WorkspacePath>, PathError> {
+    match text.map(str::trim).map(strip_workspace_prefix) {
         None | Some("" | "." | "./") => Ok(None),
-        Some(text) => work_path(text).map(Some),
+        Some(text) => parse_workspace_path(text).map(Some),
     }
 }
 
@@ -47,11 +47,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_tidied_or_refused() {
-        let path = |text: &str| work_path(text).expect("legal");
+    fn paths_are_normalized_or_rejected() {
+        let path = |text: &str| parse_workspace_path(text).expect("legal");
         assert_eq!(path("./a//b/"), path("a/b"));
         for bad in ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."] {
-            assert!(work_path(bad).is_err(), "{bad:?}");
+            assert!(parse_workspace_path(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -7,10 +7,10 @@
 
 use docket_schema::tool::ToolSet;
 
-use super::acts::names;
+use super::tool_effects::all_tool_names;
 
 /// The names of a set, in the order in which a model is told of them.
-pub(crate) fn names_of(set: ToolSet) -> &'static [&'static str] {
+pub(crate) fn tool_names_in_set(set: ToolSet) -> &'static [&'static str] {
     match set {
         ToolSet::Core => &[
             "read_file",
@@ -54,23 +54,23 @@ pub(crate) fn names_of(set: ToolSet) -> &'static [&'static str] {
 }
 
 /// Those in no set that a role may have.
-pub(crate) const CARDS: [&str; 4] = ["plan_card", "diff_card", "review_report", "complete_task"];
+pub(crate) const ARTIFACT_TOOLS: [&str; 4] = ["plan_card", "diff_card", "review_report", "complete_task"];
 /// Those that only the runtime calls.
-pub(crate) const OWN: [&str; 3] = ["show_file", "show_changes", "survey"];
+pub(crate) const RUNTIME_TOOLS: [&str; 3] = ["show_file", "show_changes", "survey"];
 
 /// The names of all tools, those of `core` first.
-pub fn all_names() -> impl Iterator<Item = &'static str> {
-    names().filter(|name| !OWN.contains(name) && !CARDS.contains(name))
+pub fn selectable_tool_names() -> impl Iterator<Item = &'static str> {
+    all_tool_names().filter(|name| !RUNTIME_TOOLS.contains(name) && !ARTIFACT_TOOLS.contains(name))
 }
 
 /// Whether a set has a tool of this name.
 #[must_use]
-pub fn has(set: ToolSet, name: &str) -> bool {
-    names_of(set).contains(&name)
+pub fn set_has_tool(set: ToolSet, name: &str) -> bool {
+    tool_names_in_set(set).contains(&name)
 }
 
 /// Whether this is a tool by which a role hands a structured result to the runtime.
 #[must_use]
-pub(crate) fn is_card(name: &str) -> bool {
-    CARDS.contains(&name)
+pub(crate) fn is_artifact_tool(name: &str) -> bool {
+    ARTIFACT_TOOLS.contains(&name)
 }

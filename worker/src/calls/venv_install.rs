@@ -1,10 +1,10 @@
 //! Calls of `venv_install`: packages, as the line of pip that they come to. Pure.
 
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Line, joined, work_path};
+use super::{ShellLine, join_quoted, parse_workspace_path};
 
 pub(crate) const NAME: &str = "venv_install";
 pub(crate) const DESCRIPTION: &str = "Installs packages into the workspace's Python environment, and makes \
@@ -18,7 +18,7 @@ const PACKAGE_BYTES_MAX: usize = 300;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct VenvInstallArgs {
     /// Packages as pip takes them: requests, "django>=5", ./wheels/a.whl.
     #[serde(default)]
     packages: Option<Vec<String>>,
@@ -27,28 +27,28 @@ pub(crate) struct Args {
     requirements: Option<String>,
 }
 
-impl Args {
+impl VenvInstallArgs {
     /// As policies read it, whatever is done beside: the packages decide.
-    pub(super) fn line(&self) -> Result<Line, String> {
-        let words = [vec!["pip".to_owned(), "install".to_owned()], self.words()?].concat();
-        let reads = self.requirements()?.iter().map(ToString::to_string).collect();
-        Ok(Line { shell: joined(&words), reads, ..Line::default() })
+    pub(super) fn to_shell_line(&self) -> Result<ShellLine, String> {
+        let words = [vec!["pip".to_owned(), "install".to_owned()], self.pip_args()?].concat();
+        let reads = self.requirements_path()?.iter().map(ToString::to_string).collect();
+        Ok(ShellLine { command: join_quoted(&words), read_paths: reads, ..ShellLine::default() })
     }
 
     /// The requirements file, where one is named.
-    pub(crate) fn requirements(&self) -> Result<Option<WorkPath>, String> {
+    pub(crate) fn requirements_path(&self) -> Result<Option<WorkspacePath>, String> {
         let file = self.requirements.as_deref().filter(|file| !file.trim().is_empty());
-        file.map(work_path).transpose().map_err(|error| format!("`requirements`: {error}"))
+        file.map(parse_workspace_path).transpose().map_err(|error| format!("`requirements`: {error}"))
     }
 
     /// The words of pip's own line, behind `install`.
-    pub(crate) fn words(&self) -> Result<Vec<String>, String> {
+    pub(crate) fn pip_args(&self) -> Result<Vec<String>, String> {
         let packages = self.packages.as_deref().unwrap_or_default();
         if packages.len() > PACKAGES_MAX {
             return Err(format!("`packages` names {}, more than {PACKAGES_MAX}", packages.len()));
         }
         let mut words = Vec::new();
-        if let Some(path) = self.requirements()? {
+        if let Some(path) = self.requirements_path()? {
             words.extend(["-r".to_owned(), format!("./{path}")]);
         }
         for package in packages {
@@ -69,9 +69,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_words_and_no_commands() {
+    fn packages_are_quoted_and_never_run_as_commands() {
         let packages = Some(vec!["a; rm -rf x".to_owned(), "$(id)".to_owned()]);
-        let args = Args { packages, requirements: None };
-        assert_eq!(args.line().expect("a line").shell, "pip install 'a; rm -rf x' '$(id)'");
+        let args = VenvInstallArgs { packages, requirements: None };
+        assert_eq!(args.to_shell_line().expect("a line").command, "pip install 'a; rm -rf x' '$(id)'");
     }
 }

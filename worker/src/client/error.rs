@@ -1,16 +1,16 @@
 //! Why a call to the coordinator gave nothing, and whether it is worth another try.
 
-use docket_schema::wire::{Problem, ProblemCode};
+use docket_schema::api::{ProblemCode, ProblemDetails};
 
 /// A call that failed. One line each; the cause is the source.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The coordinator answered, and said no.
-    #[error("{}", refusal(.0))]
-    Refused(Box<Problem>),
+    #[error("{}", format_problem(.0))]
+    Problem(Box<ProblemDetails>),
     /// No answer came: refused connection, reset, time-out. Whether the request had its effect is
     /// unknown, so only repeatable calls are sent again.
-    #[error("{}", unreachable(doing, url, source.as_ref()))]
+    #[error("{}", format_unreachable(doing, url, source.as_ref()))]
     Unreachable {
         /// What was wanted: "append events".
         doing: &'static str,
@@ -47,17 +47,17 @@ pub enum ClientError {
     },
     /// The address cannot be one.
     #[error("the coordinator's address must look like http://HOST:PORT, without user, path or query")]
-    BadUrl,
+    InvalidUrl,
     /// The private CA is none.
     #[error("DOCKET_CA (`client.ca`) holds no certificate in PEM that can be read")]
-    Ca,
+    InvalidCa,
     /// The HTTP client could not be made.
     #[error("cannot prepare connections to the coordinator; for https, check the system's certificates")]
     Setup(#[source] reqwest::Error),
 }
 
 /// Whoever was heard of, and did not answer in time, may have done what was asked.
-fn unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 'static)) -> String {
+fn format_unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 'static)) -> String {
     let causes = || std::iter::successors(Some(source), |cause| cause.source());
     let of_client = |is: fn(&reqwest::Error) -> bool| {
         causes().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(is))
@@ -82,36 +82,36 @@ impl ClientError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Tls { .. } => true,
-            Self::Refused(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
-            Self::Protocol { .. } | Self::BadUrl | Self::Ca | Self::Setup(_) => false,
+            Self::Problem(problem) => matches!(problem.code, ProblemCode::Unavailable | ProblemCode::TooMany),
+            Self::Protocol { .. } | Self::InvalidUrl | Self::InvalidCa | Self::Setup(_) => false,
         }
     }
 
     /// Whether the store has no room: the same call succeeds once somebody has made some.
-    pub(crate) fn is_full(&self) -> bool {
-        self.code() == Some(ProblemCode::StorageFull)
+    pub(crate) fn is_storage_full(&self) -> bool {
+        self.problem_code() == Some(ProblemCode::StorageFull)
     }
 
     /// The coordinator's code, where it answered.
-    pub fn code(&self) -> Option<ProblemCode> {
+    pub fn problem_code(&self) -> Option<ProblemCode> {
         self.problem().map(|problem| problem.code)
     }
 
     /// The coordinator's problem, where it answered.
-    pub fn problem(&self) -> Option<&Problem> {
+    pub fn problem(&self) -> Option<&ProblemDetails> {
         match self {
-            Self::Refused(problem) => Some(problem),
+            Self::Problem(problem) => Some(problem),
             Self::Unreachable { .. }
             | Self::Tls { .. }
             | Self::Protocol { .. }
-            | Self::BadUrl
-            | Self::Ca
+            | Self::InvalidUrl
+            | Self::InvalidCa
             | Self::Setup(_) => None,
         }
     }
 }
 
-fn refusal(problem: &Problem) -> String {
+fn format_problem(problem: &ProblemDetails) -> String {
     let text = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
     let text = text.replace(['\n', '\r'], " ");
     match problem.code {

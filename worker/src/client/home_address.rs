@@ -36,32 +36,32 @@ pub fn home_address(lock_file: &Path) -> Option<String> {
 }
 
 /// The lock file that [`home_address`] was given.
-pub(super) fn lock_file_of(address: &Url) -> Option<PathBuf> {
+pub(super) fn lock_file_from_url(address: &Url) -> Option<PathBuf> {
     (address.scheme() == "file").then(|| address.to_file_path().ok()).flatten()
 }
 
 /// Resolves every name to the address that the owner of a lock file announces.
 #[derive(Debug)]
-pub(super) struct OwnerResolver {
+pub(super) struct HomeResolver {
     lock_file: PathBuf,
 }
 
-impl OwnerResolver {
+impl HomeResolver {
     pub(super) const fn new(lock_file: PathBuf) -> Self {
         Self { lock_file }
     }
 }
 
-impl Resolve for OwnerResolver {
+impl Resolve for HomeResolver {
     fn resolve(&self, _: Name) -> Resolving {
         // Two short system calls and a read of some bytes: not worth a thread.
-        let found = announced_address(&self.lock_file);
+        let found = read_announced_address(&self.lock_file);
         Box::pin(async move { Ok(Box::new(std::iter::once(found?)) as Addrs) })
     }
 }
 
 /// Where the process that holds the lock answers.
-fn announced_address(lock_file: &Path) -> io::Result<SocketAddr> {
+fn read_announced_address(lock_file: &Path) -> io::Result<SocketAddr> {
     let file = File::open(lock_file)?;
     if !is_locked(&file)? {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "no process serves this home"));

@@ -21,8 +21,8 @@ mod tests;
 
 pub use error::ClientError;
 pub use home_address::home_address;
-pub use retry::patiently;
-pub(crate) use retry::patiently_without_room;
+pub use retry::retry_until;
+pub(crate) use retry::retry_until_with_room;
 pub use routes::blobs::UPLOADS_IN_FLIGHT;
-pub use routes::calls::Lineage;
-pub use transport::Client;
+pub use routes::tasks_and_runs::HistoryScope;
+pub use transport::CoordinatorClient;

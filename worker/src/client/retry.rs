@@ -20,7 +20,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn next(&mut self, jitter: u64) -> Duration {
+    pub(crate) fn next_pause(&mut self, jitter: u64) -> Duration {
         let full = PAUSE_MIN.saturating_mul(1 << self.attempts.min(10)).min(PAUSE_MAX);
         self.attempts = self.attempts.saturating_add(1);
         let half_us = full.as_micros() as u64 / 2;
@@ -33,28 +33,28 @@ impl Backoff {
 ///
 /// # Errors
 /// Those of `op`.
-pub async fn patiently<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
+pub async fn retry_until<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, ClientError>>,
 {
-    again_while(deadline, ClientError::is_retryable, op).await
+    retry_while(deadline, ClientError::is_retryable, op).await
 }
 
 /// The same for work that must not be lost because the store has no room for a while: somebody makes some.
 ///
 /// # Errors
 /// As there.
-pub(crate) async fn patiently_without_room<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
+pub(crate) async fn retry_until_with_room<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, ClientError>>,
 {
-    let passes = |error: &ClientError| error.is_retryable() || error.is_full();
-    again_while(deadline, passes, op).await
+    let passes = |error: &ClientError| error.is_retryable() || error.is_storage_full();
+    retry_while(deadline, passes, op).await
 }
 
-async fn again_while<T, F, Fut>(
+async fn retry_while<T, F, Fut>(
     deadline: Instant,
     passes: impl Fn(&ClientError) -> bool,
     mut op: F,
@@ -67,7 +67,7 @@ where
     let mut last = None;
     loop {
         let Ok(outcome) = tokio::time::timeout_at(deadline.into(), op()).await else {
-            return Err(last.unwrap_or_else(deadline_passed));
+            return Err(last.unwrap_or_else(deadline_error));
         };
         let error = match outcome {
             Err(error) if passes(&error) => error,
@@ -78,11 +78,11 @@ where
             return Err(error);
         }
         last = Some(error);
-        tokio::time::sleep(backoff.next(crate::clock::jitter()).min(left)).await;
+        tokio::time::sleep(backoff.next_pause(crate::clock::random_jitter()).min(left)).await;
     }
 }
 
-fn deadline_passed() -> ClientError {
+fn deadline_error() -> ClientError {
     ClientError::Unreachable {
         doing: "get an answer in time",
         url: "the address given".to_owned(),
@@ -94,7 +94,7 @@ fn deadline_passed() -> ClientError {
 mod tests {
     use std::cell::Cell;
 
-    use docket_schema::wire::ProblemCode;
+    use docket_schema::api::ProblemCode;
 
     use super::*;
 
@@ -102,61 +102,63 @@ mod tests {
     fn pauses_double_within_their_bounds() {
         let mut backoff = Backoff::default();
         for full_ms in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
-            let pause = backoff.next(u64::MAX / 3);
+            let pause = backoff.next_pause(u64::MAX / 3);
             let full = Duration::from_millis(full_ms);
             assert!(pause >= full / 2 && pause <= full, "{pause:?} of {full:?}");
         }
     }
 
-    fn refused(code: ProblemCode) -> ClientError {
-        ClientError::Refused(Box::new(code.problem("no")))
+    fn problem_error(code: ProblemCode) -> ClientError {
+        ClientError::Problem(Box::new(code.to_problem("no")))
     }
 
     #[tokio::test]
-    async fn only_what_may_pass_is_tried_again() {
+    async fn only_transient_errors_are_retried() {
         let calls = Cell::new(0);
         let far = Instant::now() + Duration::from_secs(60);
-        let answer = patiently(far, || {
+        let answer = retry_until(far, || {
             calls.set(calls.get() + 1);
             let n = calls.get();
-            async move { if n < 3 { Err(refused(ProblemCode::Unavailable)) } else { Ok(n) } }
+            async move { if n < 3 { Err(problem_error(ProblemCode::Unavailable)) } else { Ok(n) } }
         })
         .await;
         assert_eq!(answer.unwrap(), 3);
 
         calls.set(0);
-        let fenced = patiently::<(), _, _>(far, || {
+        let fenced = retry_until::<(), _, _>(far, || {
             calls.set(calls.get() + 1);
-            async { Err(refused(ProblemCode::Fenced)) }
+            async { Err(problem_error(ProblemCode::Fenced)) }
         })
         .await;
-        assert_eq!((fenced.unwrap_err().code(), calls.get()), (Some(ProblemCode::Fenced), 1));
+        assert_eq!((fenced.unwrap_err().problem_code(), calls.get()), (Some(ProblemCode::Fenced), 1));
     }
 
     #[tokio::test]
-    async fn a_store_without_room_is_waited_for_where_that_is_asked_for() {
+    async fn full_storage_is_retried_only_on_request() {
         let far = Instant::now() + Duration::from_secs(60);
-        let full = patiently::<(), _, _>(far, || async { Err(refused(ProblemCode::StorageFull)) }).await;
-        assert_eq!(full.unwrap_err().code(), Some(ProblemCode::StorageFull));
+        let full =
+            retry_until::<(), _, _>(far, || async { Err(problem_error(ProblemCode::StorageFull)) }).await;
+        assert_eq!(full.unwrap_err().problem_code(), Some(ProblemCode::StorageFull));
         let calls = Cell::new(0);
-        let answer = patiently_without_room(far, || {
+        let answer = retry_until_with_room(far, || {
             calls.set(calls.get() + 1);
             let n = calls.get();
-            async move { if n < 3 { Err(refused(ProblemCode::StorageFull)) } else { Ok(n) } }
+            async move { if n < 3 { Err(problem_error(ProblemCode::StorageFull)) } else { Ok(n) } }
         });
         assert_eq!(answer.await.unwrap(), 3);
-        let fenced = patiently_without_room::<(), _, _>(far, || async { Err(refused(ProblemCode::Fenced)) });
-        assert_eq!(fenced.await.unwrap_err().code(), Some(ProblemCode::Fenced));
+        let fenced =
+            retry_until_with_room::<(), _, _>(far, || async { Err(problem_error(ProblemCode::Fenced)) });
+        assert_eq!(fenced.await.unwrap_err().problem_code(), Some(ProblemCode::Fenced));
     }
 
     #[tokio::test]
-    async fn the_deadline_ends_it_with_the_last_error() {
+    async fn deadline_returns_the_last_error() {
         let soon = Instant::now() + Duration::from_millis(20);
-        let error = patiently::<(), _, _>(soon, || async { Err(refused(ProblemCode::Unavailable)) })
+        let error = retry_until::<(), _, _>(soon, || async { Err(problem_error(ProblemCode::Unavailable)) })
             .await
             .unwrap_err();
-        assert_eq!(error.code(), Some(ProblemCode::Unavailable));
-        let hung = patiently::<(), _, _>(soon, std::future::pending).await.unwrap_err();
+        assert_eq!(error.problem_code(), Some(ProblemCode::Unavailable));
+        let hung = retry_until::<(), _, _>(soon, std::future::pending).await.unwrap_err();
         assert!(hung.is_retryable());
     }
 }

@@ -17,11 +17,11 @@ use axum::{
     routing::{get, post, put},
 };
 use docket_schema::{
+    api::{BODY_BYTES_MAX, EventPage, ProblemCode, TaskQuery},
     content::BlobRef,
     event::{Envelope, Payload},
     ids::{BlobHash, Epoch, EventHash, Position, QueueName, RunId, Seq, StreamId, Timestamp, Turn},
     task::TaskState,
-    wire::{BODY_BYTES_MAX, EventPage, ProblemCode, TaskQuery},
 };
 use futures_util::StreamExt as _;
 
@@ -32,11 +32,11 @@ fn secret(text: &str) -> Secret {
     Secret::new(text).unwrap()
 }
 
-async fn serve(router: Router) -> (Client, tokio::task::JoinHandle<()>) {
+async fn start_server(router: Router) -> (CoordinatorClient, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (Client::new(&url, secret("dk_test")).unwrap(), server)
+    (CoordinatorClient::new(&url, secret("dk_test")).unwrap(), server)
 }
 
 fn envelope(run: RunId, seq: u64) -> Envelope {
@@ -60,32 +60,32 @@ fn run_id() -> RunId {
 }
 
 #[test]
-fn only_addresses_of_coordinators_are_taken() {
+fn only_coordinator_addresses_are_accepted() {
     for bad in ["", "localhost:80", "ftp://x", "http://u:p@x", "http://x/path", "http://x?q", "http://"] {
-        assert!(matches!(Client::new(bad, secret("t")), Err(ClientError::BadUrl)), "{bad}");
+        assert!(matches!(CoordinatorClient::new(bad, secret("t")), Err(ClientError::InvalidUrl)), "{bad}");
     }
     for good in ["http://127.0.0.1:1", " http://[::1]:80/ ", "https://docket.example"] {
-        Client::new(good, secret("t")).unwrap();
+        CoordinatorClient::new(good, secret("t")).unwrap();
     }
 }
 
 #[tokio::test]
-async fn the_token_and_the_query_arrive_and_the_token_is_not_in_errors() {
+async fn token_and_query_are_sent_and_the_token_is_not_in_errors() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = |State(seen): State<Arc<Mutex<Vec<String>>>>, headers: HeaderMap, uri: Uri| async move {
         seen.lock().unwrap().push(format!("{} {uri}", headers["authorization"].to_str().unwrap()));
-        let problem = ProblemCode::Unauthorized.problem("the token is not one of ours");
+        let problem = ProblemCode::Unauthorized.to_problem("the token is not one of ours");
         (StatusCode::UNAUTHORIZED, Json(problem))
     };
-    let (client, _server) = serve(Router::new().fallback(record).with_state(Arc::clone(&seen))).await;
+    let (client, _server) = start_server(Router::new().fallback(record).with_state(Arc::clone(&seen))).await;
     let query = TaskQuery {
         state: Some(TaskState::Running.into()),
         queue: Some(QueueName::default()),
         limit: Some(3),
         ..TaskQuery::default()
     };
-    let error = client.with_token(secret("dk_other")).tasks(&query).await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemCode::Unauthorized));
+    let error = client.with_token(secret("dk_other")).list_tasks(&query).await.unwrap_err();
+    assert_eq!(error.problem_code(), Some(ProblemCode::Unauthorized));
     assert!(!error.is_retryable());
     assert_eq!(
         error.to_string(),
@@ -97,12 +97,12 @@ async fn the_token_and_the_query_arrive_and_the_token_is_not_in_errors() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_or_no_coordinator_is_told_apart() {
+async fn unreachable_and_foreign_servers_are_distinguished() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let gone = Client::new(&format!("http://{address}"), secret("t")).unwrap();
-    let error = gone.status().await.unwrap_err();
+    let gone = CoordinatorClient::new(&format!("http://{address}"), secret("t")).unwrap();
+    let error = gone.get_status().await.unwrap_err();
     assert!(error.is_retryable());
     let expected = format!(
         "cannot reach the coordinator at http://{address} to read the status: is it running? `docket up` starts one"
@@ -110,44 +110,43 @@ async fn who_is_not_there_or_no_coordinator_is_told_apart() {
     assert_eq!(error.to_string(), expected);
 
     let other = Router::new().fallback(async || "<html>hello</html>");
-    let (client, _server) = serve(other).await;
-    let error = client.status().await.unwrap_err();
+    let (client, _server) = start_server(other).await;
+    let error = client.get_status().await.unwrap_err();
     assert!(matches!(error, ClientError::Protocol { .. }) && !error.is_retryable());
 
     let proxy = Router::new().fallback(async || (StatusCode::BAD_GATEWAY, "nobody home"));
-    let (client, _server) = serve(proxy).await;
-    assert!(client.status().await.unwrap_err().is_retryable());
+    let (client, _server) = start_server(proxy).await;
+    assert!(client.get_status().await.unwrap_err().is_retryable());
 
-    let error = client.with_token(secret("two\nlines")).status().await.unwrap_err();
+    let error = client.with_token(secret("two\nlines")).get_status().await.unwrap_err();
     assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
 }
 
 #[derive(Clone, Default)]
-struct Blobs {
+struct BlobServer {
     stored: Arc<Mutex<std::collections::BTreeMap<BlobHash, Bytes>>>,
     puts: Arc<AtomicUsize>,
 }
 
 #[derive(serde::Deserialize)]
-struct Asked {
+struct MissingBlobsQuery {
     hashes: Vec<BlobHash>,
 }
 
-fn blob_routes(blobs: Blobs) -> Router {
-    let store = |State(blobs): State<Blobs>, Path(hash): Path<String>, body: Bytes| async move {
+fn blob_routes(blobs: BlobServer) -> Router {
+    let store = |State(blobs): State<BlobServer>, Path(hash): Path<String>, body: Bytes| async move {
         blobs.puts.fetch_add(1, Ordering::SeqCst);
         blobs.stored.lock().unwrap().insert(hash.parse().unwrap(), body);
         StatusCode::NO_CONTENT
     };
-    let fetch = |State(blobs): State<Blobs>, Path(hash): Path<String>| async move {
+    let fetch = |State(blobs): State<BlobServer>, Path(hash): Path<String>| async move {
         match blobs.stored.lock().unwrap().get(&hash.parse::<BlobHash>().unwrap()) {
             Some(bytes) => bytes.clone().into_response(),
-            None => {
-                (StatusCode::NOT_FOUND, Json(ProblemCode::NotFound.problem("no such blob"))).into_response()
-            }
+            None => (StatusCode::NOT_FOUND, Json(ProblemCode::NotFound.to_problem("no such blob")))
+                .into_response(),
         }
     };
-    let ask = |State(blobs): State<Blobs>, Json(asked): Json<Asked>| async move {
+    let ask = |State(blobs): State<BlobServer>, Json(asked): Json<MissingBlobsQuery>| async move {
         let stored = blobs.stored.lock().unwrap();
         let missing: Vec<BlobHash> = asked.hashes.into_iter().filter(|h| !stored.contains_key(h)).collect();
         Json(serde_json::json!({ "missing": missing }))
@@ -160,34 +159,37 @@ fn blob_routes(blobs: Blobs) -> Router {
 }
 
 #[tokio::test]
-async fn only_missing_blobs_travel_and_bytes_are_checked() {
-    let blobs = Blobs::default();
-    let (client, _server) = serve(blob_routes(blobs.clone())).await;
-    let of = |text: String| (BlobRef::of(text.as_bytes()), Bytes::from(text));
+async fn only_missing_blobs_are_uploaded_and_bytes_are_checked() {
+    let blobs = BlobServer::default();
+    let (client, _server) = start_server(blob_routes(blobs.clone())).await;
+    let of = |text: String| (BlobRef::for_bytes(text.as_bytes()), Bytes::from(text));
     let (present, bytes) = of("0".to_owned());
     client.put_blob(present, bytes.clone()).await.unwrap();
     let mut all: Vec<_> = (0..10).map(|n| of(n.to_string())).collect();
     all.push((present, bytes));
-    client.upload_all(all).await.unwrap();
+    client.upload_missing_blobs(all).await.unwrap();
     assert_eq!(blobs.puts.load(Ordering::SeqCst), 10, "one before, nine missing, none twice");
 
     let (large, bytes) = of("x".repeat(3_000_000));
     client.put_blob(large, bytes.clone()).await.unwrap();
     assert_eq!(client.get_blob(&large).await.unwrap(), bytes);
     let (absent, _) = of("absent".to_owned());
-    assert_eq!(client.get_blob(&absent).await.unwrap_err().code(), Some(ProblemCode::NotFound));
+    assert_eq!(client.get_blob(&absent).await.unwrap_err().problem_code(), Some(ProblemCode::NotFound));
     blobs.stored.lock().unwrap().insert(large.hash, Bytes::from_static(b"forged"));
     assert!(matches!(client.get_blob(&large).await, Err(ClientError::Protocol { .. })));
 }
 
 #[tokio::test]
-async fn following_survives_broken_connections_and_gives_each_event_once() {
+async fn follow_survives_broken_connections_without_duplicates() {
     let connections = Arc::new(AtomicUsize::new(0));
     let follow = |State(connections): State<Arc<AtomicUsize>>, headers: HeaderMap| async move {
         let nth = connections.fetch_add(1, Ordering::SeqCst);
         let from: u64 = headers["last-event-id"].to_str().unwrap().parse().unwrap();
         if nth == 1 {
-            return (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemCode::Unavailable.problem("restarting")))
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Json(ProblemCode::Unavailable.to_problem("restarting")),
+            )
                 .into_response();
         }
         // Each connection brings two events, the one seen last once more, and breaks in mid-event.
@@ -201,8 +203,9 @@ async fn following_survives_broken_connections_and_gives_each_event_once() {
     };
     let router =
         Router::new().route("/v1/runs/{id}/follow", get(follow)).with_state(Arc::clone(&connections));
-    let (client, _server) = serve(router).await;
-    let events: Vec<_> = client.follow(run_id(), Seq(0)).map(|event| event.unwrap().seq.0).collect().await;
+    let (client, _server) = start_server(router).await;
+    let events: Vec<_> =
+        client.follow_run(run_id(), Seq(0)).map(|event| event.unwrap().seq.0).collect().await;
     assert_eq!(events, [1, 2, 3, 4, 5]);
     assert_eq!(connections.load(Ordering::SeqCst), 4);
 }
@@ -215,16 +218,17 @@ async fn pages_of_a_stream_are_joined() {
         let events: Vec<_> = (after + 1..=(after + 2).min(5)).map(|seq| envelope(run_id(), seq)).collect();
         Json(EventPage { events, more: after + 2 < 5 })
     };
-    let (client, _server) = serve(Router::new().route("/v1/runs/{id}/events", get(page))).await;
-    let events = client.all_events(run_id(), Lineage::Own).await.unwrap();
+    let (client, _server) = start_server(Router::new().route("/v1/runs/{id}/events", get(page))).await;
+    let events = client.all_events(run_id(), HistoryScope::Own).await.unwrap();
     assert_eq!(events.iter().map(|event| event.seq.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert_eq!(events[0].payload.as_str(), "{ }", "the payload's exact text survives");
 }
 
 #[tokio::test]
-async fn a_coordinator_that_comes_back_is_found_again() {
+async fn retry_succeeds_when_the_coordinator_returns() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), secret("t")).unwrap();
+    let client =
+        CoordinatorClient::new(&format!("http://{}", listener.local_addr().unwrap()), secret("t")).unwrap();
     let attempts = AtomicUsize::new(0);
     let server = async {
         // The first connection is cut without an answer, as a kill of the coordinator does.
@@ -233,7 +237,7 @@ async fn a_coordinator_that_comes_back_is_found_again() {
         axum::serve(listener, router).await.unwrap();
     };
     let hash = [BlobHash::of(b"x")];
-    let asking = patiently(Instant::now() + Duration::from_secs(30), || {
+    let asking = retry_until(Instant::now() + Duration::from_secs(30), || {
         attempts.fetch_add(1, Ordering::SeqCst);
         client.missing_blobs(&hash)
     });
@@ -245,14 +249,14 @@ async fn a_coordinator_that_comes_back_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_told_to_wait_waits_and_is_sent_again_whole() {
+async fn rate_limited_call_waits_and_is_sent_again_in_full() {
     let seen = Arc::new(AtomicUsize::new(0));
     let busy = |State(seen): State<Arc<AtomicUsize>>, body: Bytes| async move {
         assert!(!body.is_empty(), "the body is sent again, too");
         match seen.fetch_add(1, Ordering::SeqCst) {
             0 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "a proxy's own").into_response(),
             1 => {
-                let problem = Json(ProblemCode::TooMany.problem("slower"));
+                let problem = Json(ProblemCode::TooMany.to_problem("slower"));
                 (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], problem).into_response()
             }
             _ => r#"{"missing":[]}"#.into_response(),
@@ -263,21 +267,21 @@ async fn a_call_that_is_told_to_wait_waits_and_is_sent_again_whole() {
         .route("/v1/blobs/missing", post(busy))
         .route("/v1/status", get(never))
         .with_state(Arc::clone(&seen));
-    let (client, _server) = serve(router).await;
+    let (client, _server) = start_server(router).await;
     let begun = Instant::now();
     assert!(client.missing_blobs(&[BlobHash::of(b"x")]).await.unwrap().is_empty());
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
     assert_eq!(seen.load(Ordering::SeqCst), 3);
-    let error = client.status().await.unwrap_err();
-    assert_eq!(error.code(), Some(ProblemCode::TooMany), "longer than anybody waits is told at once");
+    let error = client.get_status().await.unwrap_err();
+    assert_eq!(error.problem_code(), Some(ProblemCode::TooMany), "longer than anybody waits is told at once");
     assert!(error.is_retryable());
 }
 
 #[tokio::test]
-async fn why_tls_failed_is_in_the_first_line() {
-    let (plain, _server) = serve(Router::new().fallback(async || "no TLS here")).await;
+async fn tls_failure_reason_is_in_the_first_line() {
+    let (plain, _server) = start_server(Router::new().fallback(async || "no TLS here")).await;
     let url = plain.address().replace("http://", "https://");
-    let error = Client::new(&url, secret("t")).unwrap().status().await.unwrap_err();
+    let error = CoordinatorClient::new(&url, secret("t")).unwrap().get_status().await.unwrap_err();
     assert!(matches!(error, ClientError::Tls { .. }) && error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("InvalidContentType"), "{error}");
 }
@@ -313,7 +317,7 @@ fn lock_as_owner(file: &std::fs::File) {
 }
 
 #[tokio::test]
-async fn a_client_of_a_home_finds_each_owner_that_holds_the_lock_and_no_other() {
+async fn home_client_finds_each_lock_owner_and_no_other() {
     let (one, two) = (BlobHash::of(b"one"), BlobHash::of(b"two"));
     let (first, first_server) = serve_missing(one);
     let (second, second_server) = serve_missing(two);
@@ -322,7 +326,7 @@ async fn a_client_of_a_home_finds_each_owner_that_holds_the_lock_and_no_other() 
     let announce = |address: std::net::SocketAddr| {
         std::fs::write(&lock_file, format!(r#"{{"pid":1,"address":"http://{address}"}}"#)).unwrap();
     };
-    let client = Client::new(&home_address(&lock_file).unwrap(), secret("dk_test")).unwrap();
+    let client = CoordinatorClient::new(&home_address(&lock_file).unwrap(), secret("dk_test")).unwrap();
     // A file that nobody has locked may announce a stranger.
     announce(first);
     let error = client.missing_blobs(&[one]).await.unwrap_err();
@@ -334,7 +338,7 @@ async fn a_client_of_a_home_finds_each_owner_that_holds_the_lock_and_no_other() 
     first_server.shutdown_background();
     drop(owner);
     announce(second);
-    let patient = client.with_patience(Duration::from_secs(60));
+    let patient = client.with_retry_timeout(Duration::from_secs(60));
     let blobs = [two];
     let (answer, _owner) = tokio::join!(patient.missing_blobs(&blobs), async {
         let owner = std::fs::File::options().read(true).write(true).open(&lock_file).unwrap();

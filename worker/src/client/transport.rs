@@ -6,14 +6,14 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use docket_schema::wire::{Problem, ProblemCode};
+use docket_schema::api::{ProblemCode, ProblemDetails};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     ClientError,
-    home_address::{HOME_URL, OwnerResolver, lock_file_of},
-    patiently,
+    home_address::{HOME_URL, HomeResolver, lock_file_from_url},
+    retry_until,
 };
 use crate::secret::Secret;
 
@@ -21,34 +21,34 @@ use crate::secret::Secret;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for an answer beyond what the request itself asks to wait: a commit under load takes
 /// milliseconds, a page of large events over a slow link takes seconds.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest answer that is read: a whole lineage comes in one.
-pub(super) const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+pub(super) const RESPONSE_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// How long a call in all waits because the coordinator says that too many come.
-const TOO_MANY_WAIT_MAX: Duration = Duration::from_secs(30);
+const RATE_LIMIT_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Those that were told the same wait do not come back in step.
-const TOO_MANY_JITTER_MS: u64 = 250;
+const RATE_LIMIT_JITTER_MS: u64 = 250;
 /// Idle connections kept: each run process speaks to one coordinator, some calls at a time.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
 /// A coordinator's API under one token. Clones share connections.
 #[derive(Clone)]
-pub struct Client {
+pub struct CoordinatorClient {
     http: reqwest::Client,
     base: Arc<Url>,
     /// The address as it was given, where that is a home's lock file; requests go to [`HOME_URL`] then.
     home: Option<Arc<Url>>,
     token: Arc<Secret>,
-    patience: Duration,
+    retry_timeout: Duration,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for CoordinatorClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("base", &self.address()).finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl CoordinatorClient {
     /// A client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`), or of the coordinator
     /// that serves a home ([`home_address`](super::home_address)). Connects only when first used.
     ///
@@ -56,20 +56,26 @@ impl Client {
     /// [`ClientError::BadUrl`]; [`ClientError::Setup`] where https is asked for and the system's
     /// certificates cannot be read.
     pub fn new(base_url: &str, token: Secret) -> Result<Self, ClientError> {
-        Self::trusting(base_url, token, None)
+        Self::with_ca(base_url, token, None)
     }
 
     /// The same, trusting for https the certificates in `ca` (PEM) and no others; without, the system's.
     ///
     /// # Errors
     /// As [`Client::new`]; [`ClientError::Ca`] where `ca` holds none.
-    pub fn trusting(base_url: &str, token: Secret, ca: Option<&str>) -> Result<Self, ClientError> {
-        let base = Url::parse(base_url.trim()).map_err(|_| ClientError::BadUrl)?;
-        if let Some(lock_file) = lock_file_of(&base) {
-            let http = plain_connections(Some(OwnerResolver::new(lock_file))).map_err(ClientError::Setup)?;
-            let requests_to = Url::parse(HOME_URL).map_err(|_| ClientError::BadUrl)?;
+    pub fn with_ca(base_url: &str, token: Secret, ca: Option<&str>) -> Result<Self, ClientError> {
+        let base = Url::parse(base_url.trim()).map_err(|_| ClientError::InvalidUrl)?;
+        if let Some(lock_file) = lock_file_from_url(&base) {
+            let http = http_client(Some(HomeResolver::new(lock_file))).map_err(ClientError::Setup)?;
+            let requests_to = Url::parse(HOME_URL).map_err(|_| ClientError::InvalidUrl)?;
             let (home, token) = (Some(Arc::new(base)), Arc::new(token));
-            return Ok(Self { http, base: Arc::new(requests_to), home, token, patience: Duration::ZERO });
+            return Ok(Self {
+                http,
+                base: Arc::new(requests_to),
+                home,
+                token,
+                retry_timeout: Duration::ZERO,
+            });
         }
         let plain = base.username().is_empty()
             && base.password().is_none()
@@ -80,13 +86,19 @@ impl Client {
         let tls = match base.scheme() {
             "http" => false,
             "https" => true,
-            _ => return Err(ClientError::BadUrl),
+            _ => return Err(ClientError::InvalidUrl),
         };
         if !plain {
-            return Err(ClientError::BadUrl);
+            return Err(ClientError::InvalidUrl);
         }
-        let http = if tls { encrypted(ca)? } else { plain_connections(None).map_err(ClientError::Setup)? };
-        Ok(Self { http, base: Arc::new(base), home: None, token: Arc::new(token), patience: Duration::ZERO })
+        let http = if tls { https_client(ca)? } else { http_client(None).map_err(ClientError::Setup)? };
+        Ok(Self {
+            http,
+            base: Arc::new(base),
+            home: None,
+            token: Arc::new(token),
+            retry_timeout: Duration::ZERO,
+        })
     }
 
     /// The same coordinator and connections under another token.
@@ -98,8 +110,8 @@ impl Client {
     /// The same, whose calls wait up to `patience` for a coordinator that does not answer. A call whose answer was
     /// lost is sent again, so every call must be safe to repeat.
     #[must_use]
-    pub fn with_patience(&self, patience: Duration) -> Self {
-        Self { patience, ..self.clone() }
+    pub fn with_retry_timeout(&self, patience: Duration) -> Self {
+        Self { retry_timeout: patience, ..self.clone() }
     }
 
     /// The coordinator's address as it was given: `http://host:port`, or that of a home.
@@ -108,34 +120,35 @@ impl Client {
     }
 
     /// Whether its coordinator is whichever process serves a home: that may end, and the next one takes over.
-    pub fn is_of_home(&self) -> bool {
+    pub fn is_home_client(&self) -> bool {
         self.home.is_some()
     }
 
     /// The address for people; of a home its folder.
-    pub(super) fn place(&self) -> String {
-        let lock_file = self.home.as_deref().and_then(lock_file_of);
+    pub(super) fn display_address(&self) -> String {
+        let lock_file = self.home.as_deref().and_then(lock_file_from_url);
         let folder = lock_file.as_deref().and_then(std::path::Path::parent);
         folder.map_or_else(|| self.address().to_owned(), |folder| folder.display().to_string())
     }
 
-    pub(super) fn call(&self, doing: &'static str, method: Method, path: &str) -> Call<'_> {
+    pub(super) fn build_call(&self, doing: &'static str, method: Method, path: &str) -> ApiCall<'_> {
         let mut url = (*self.base).clone();
         url.set_path(path);
-        Call { client: self, doing, method, url, body: None, wait: Duration::ZERO }
+        ApiCall { client: self, doing, method, url, body: None, wait: Duration::ZERO }
     }
 
-    pub(super) fn protocol(&self, doing: &'static str, what: impl Into<String>) -> ClientError {
-        ClientError::Protocol { doing, url: self.place(), what: what.into() }
+    pub(super) fn protocol_error(&self, doing: &'static str, what: impl Into<String>) -> ClientError {
+        ClientError::Protocol { doing, url: self.display_address(), what: what.into() }
     }
 
-    pub(super) fn failed(&self, doing: &'static str, source: reqwest::Error) -> ClientError {
+    pub(super) fn transport_error(&self, doing: &'static str, source: reqwest::Error) -> ClientError {
         let source = source.without_url();
         if source.is_builder() {
-            return self.protocol(doing, "the request cannot be written (is the token one line of ASCII?)");
+            return self
+                .protocol_error(doing, "the request cannot be written (is the token one line of ASCII?)");
         }
-        let url = self.place();
-        match tls_fault(&source) {
+        let url = self.display_address();
+        match find_tls_error(&source) {
             Some(why) => ClientError::Tls { doing, url, why: why.to_string() },
             None => ClientError::Unreachable { doing, url, source: Box::new(source) },
         }
@@ -143,33 +156,33 @@ impl Client {
 }
 
 /// What TLS itself said, where a call failed for that. An IO error does not name what it holds as its source.
-fn tls_fault<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+fn find_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     if let Some(fault) = error.downcast_ref() {
         return Some(fault);
     }
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     match held {
-        Some(held) => tls_fault(held),
-        None => tls_fault(error.source()?),
+        Some(held) => find_tls_error(held),
+        None => find_tls_error(error.source()?),
     }
 }
 
-fn connections() -> reqwest::ClientBuilder {
+fn http_client_builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
         .redirect(reqwest::redirect::Policy::none())
 }
 
-fn encrypted(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
+fn https_client(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
     // A second install is refused with the first one still in force, which is what is wanted.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let mut builder = connections().https_only(true);
+    let mut builder = http_client_builder().https_only(true);
     if let Some(ca) = ca {
         let certificates =
-            reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| ClientError::Ca)?;
+            reqwest::Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| ClientError::InvalidCa)?;
         if certificates.is_empty() {
-            return Err(ClientError::Ca);
+            return Err(ClientError::InvalidCa);
         }
         // A private CA is named because nobody else is to vouch for this host.
         builder = builder.tls_certs_only(certificates);
@@ -179,14 +192,14 @@ fn encrypted(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
 
 /// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
 /// TLS setup that trusts nobody instead: it is never used.
-fn plain_connections(resolver: Option<OwnerResolver>) -> Result<reqwest::Client, reqwest::Error> {
+fn http_client(resolver: Option<HomeResolver>) -> Result<reqwest::Client, reqwest::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let nobody = rustls::ClientConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .expect("ring has the default protocol versions")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
-    let plain = connections().tls_backend_preconfigured(nobody).no_proxy();
+    let plain = http_client_builder().tls_backend_preconfigured(nobody).no_proxy();
     match resolver {
         Some(resolver) => plain.dns_resolver(Arc::new(resolver)).build(),
         None => plain.build(),
@@ -194,8 +207,8 @@ fn plain_connections(resolver: Option<OwnerResolver>) -> Result<reqwest::Client,
 }
 
 /// One request being put together.
-pub(super) struct Call<'a> {
-    client: &'a Client,
+pub(super) struct ApiCall<'a> {
+    client: &'a CoordinatorClient,
     doing: &'static str,
     method: Method,
     url: Url,
@@ -203,39 +216,39 @@ pub(super) struct Call<'a> {
     wait: Duration,
 }
 
-impl Call<'_> {
-    pub(super) fn query(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+impl ApiCall<'_> {
+    pub(super) fn with_query(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         self.url.query_pairs_mut().append_pair(name, &value.to_string());
         self
     }
 
-    pub(super) fn maybe(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+    pub(super) fn with_optional_query(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
-            Some(value) => self.query(name, value),
+            Some(value) => self.with_query(name, value),
             None => self,
         }
     }
 
-    pub(super) fn json<T: Serialize>(mut self, body: &T) -> Result<Self, ClientError> {
+    pub(super) fn with_json<T: Serialize>(mut self, body: &T) -> Result<Self, ClientError> {
         let bytes = serde_json::to_vec(body).map_err(|error| {
-            self.client.protocol(self.doing, format!("the request cannot be written as JSON ({error})"))
+            self.client.protocol_error(self.doing, format!("the request cannot be written as JSON ({error})"))
         })?;
         self.body = Some(("application/json", bytes.into()));
         Ok(self)
     }
 
-    pub(super) fn raw(mut self, body: Bytes) -> Self {
+    pub(super) fn with_bytes(mut self, body: Bytes) -> Self {
         self.body = Some(("application/octet-stream", body));
         self
     }
 
     /// Time the request itself asks the coordinator to wait.
-    pub(super) fn waits(mut self, wait_ms: u64) -> Self {
+    pub(super) fn with_server_wait(mut self, wait_ms: u64) -> Self {
         self.wait = Duration::from_millis(wait_ms);
         self
     }
 
-    fn request(&self) -> RequestBuilder {
+    fn build_request(&self) -> RequestBuilder {
         let url = self.url.clone();
         let request =
             self.client.http.request(self.method.clone(), url).bearer_auth(self.client.token.expose());
@@ -246,37 +259,41 @@ impl Call<'_> {
     }
 
     /// Sends, and reads the whole answer; again and again where the client is patient.
-    pub(super) async fn bytes(self, limit: usize) -> Result<Bytes, ClientError> {
-        if self.client.patience.is_zero() {
-            return self.sent(limit).await;
+    pub(super) async fn send_for_bytes(self, limit: usize) -> Result<Bytes, ClientError> {
+        if self.client.retry_timeout.is_zero() {
+            return self.send_with_rate_limit_retry(limit).await;
         }
         // Apart, so that it does not enlarge the futures of all callers.
-        Box::pin(patiently(Instant::now() + self.client.patience, || self.sent(limit))).await
+        Box::pin(retry_until(Instant::now() + self.client.retry_timeout, || {
+            self.send_with_rate_limit_retry(limit)
+        }))
+        .await
     }
 
-    async fn sent(&self, limit: usize) -> Result<Bytes, ClientError> {
-        let mut patience = TOO_MANY_WAIT_MAX;
+    async fn send_with_rate_limit_retry(&self, limit: usize) -> Result<Bytes, ClientError> {
+        let mut patience = RATE_LIMIT_WAIT_MAX;
         loop {
-            let request = self.request().timeout(ANSWER_TIMEOUT + self.wait);
-            let response = request.send().await.map_err(|source| self.client.failed(self.doing, source))?;
-            match wait_of(&response, &mut patience) {
+            let request = self.build_request().timeout(RESPONSE_TIMEOUT + self.wait);
+            let response =
+                request.send().await.map_err(|source| self.client.transport_error(self.doing, source))?;
+            match rate_limit_wait(&response, &mut patience) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return self.checked(response, limit).await,
+                None => return self.check_status(response, limit).await,
             }
         }
     }
 
-    async fn checked(&self, response: Response, limit: usize) -> Result<Bytes, ClientError> {
+    async fn check_status(&self, response: Response, limit: usize) -> Result<Bytes, ClientError> {
         let status = response.status();
-        let body = self.read(response, limit).await?;
+        let body = self.read_body(response, limit).await?;
         if status.is_success() {
             return Ok(body);
         }
-        Err(self.refused(status, &body))
+        Err(self.error_from_response(status, &body))
     }
 
-    async fn read(&self, mut response: Response, limit: usize) -> Result<Bytes, ClientError> {
-        let failed = |source| self.client.failed(self.doing, source);
+    async fn read_body(&self, mut response: Response, limit: usize) -> Result<Bytes, ClientError> {
+        let failed = |source| self.client.transport_error(self.doing, source);
         let Some(first) = response.chunk().await.map_err(failed)? else { return Ok(Bytes::new()) };
         let mut rest = BytesMut::new();
         let mut whole = Some(first);
@@ -287,62 +304,64 @@ impl Call<'_> {
             if rest.len() + chunk.len() > limit {
                 return Err(self
                     .client
-                    .protocol(self.doing, format!("the answer is larger than {limit} bytes")));
+                    .protocol_error(self.doing, format!("the answer is larger than {limit} bytes")));
             }
             rest.extend_from_slice(&chunk);
         }
         Ok(whole.unwrap_or_else(|| rest.freeze()))
     }
 
-    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
-        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
-            return ClientError::Refused(Box::new(problem));
+    fn error_from_response(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        if let Ok(problem) = serde_json::from_slice::<ProblemDetails>(body) {
+            return ClientError::Problem(Box::new(problem));
         }
         match status {
             // What a proxy says while the coordinator behind it is away.
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                let detail = format!("nobody answers behind {} (status {status})", self.client.place());
-                ClientError::Refused(Box::new(ProblemCode::Unavailable.problem(detail)))
+                let detail =
+                    format!("nobody answers behind {} (status {status})", self.client.display_address());
+                ClientError::Problem(Box::new(ProblemCode::Unavailable.to_problem(detail)))
             }
             // What a proxy says for itself.
             StatusCode::TOO_MANY_REQUESTS => {
-                let detail = format!("{} takes no more requests for now", self.client.place());
-                ClientError::Refused(Box::new(ProblemCode::TooMany.problem(detail)))
+                let detail = format!("{} takes no more requests for now", self.client.display_address());
+                ClientError::Problem(Box::new(ProblemCode::TooMany.to_problem(detail)))
             }
-            _ => self.client.protocol(self.doing, format!("status {status} without a problem body")),
+            _ => self.client.protocol_error(self.doing, format!("status {status} without a problem body")),
         }
     }
 
     /// Sends, and reads the answer as JSON.
-    pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+    pub(super) async fn send_for_json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
         let (client, doing) = (self.client.clone(), self.doing);
-        let body = self.bytes(ANSWER_BYTES_MAX).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| client.protocol(doing, format!("the answer does not have its shape ({error})")))
+        let body = self.send_for_bytes(RESPONSE_BYTES_MAX).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            client.protocol_error(doing, format!("the answer does not have its shape ({error})"))
+        })
     }
 
     /// Sends; whatever a good answer holds is not wanted.
-    pub(super) async fn done(self) -> Result<(), ClientError> {
-        self.bytes(ANSWER_BYTES_MAX).await.map(drop)
+    pub(super) async fn send(self) -> Result<(), ClientError> {
+        self.send_for_bytes(RESPONSE_BYTES_MAX).await.map(drop)
     }
 
     /// Sends, and gives the open answer of an event stream. The head must come in time; what
     /// follows has the caller's limits.
-    pub(super) async fn open(self, last_event_id: u64) -> Result<Response, ClientError> {
-        let mut patience = TOO_MANY_WAIT_MAX;
+    pub(super) async fn open_event_stream(self, last_event_id: u64) -> Result<Response, ClientError> {
+        let mut patience = RATE_LIMIT_WAIT_MAX;
         let late = |_| ClientError::Unreachable {
             doing: self.doing,
-            url: self.client.place(),
+            url: self.client.display_address(),
             source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
         let response = loop {
             let request = self
-                .request()
+                .build_request()
                 .header(reqwest::header::ACCEPT, "text/event-stream")
                 .header("last-event-id", last_event_id.to_string());
-            let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.map_err(late)?;
-            let response = sent.map_err(|source| self.client.failed(self.doing, source))?;
-            match wait_of(&response, &mut patience) {
+            let sent = tokio::time::timeout(RESPONSE_TIMEOUT, request.send()).await.map_err(late)?;
+            let response = sent.map_err(|source| self.client.transport_error(self.doing, source))?;
+            match rate_limit_wait(&response, &mut patience) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => break response,
             }
@@ -351,16 +370,16 @@ impl Call<'_> {
             return Ok(response);
         }
         let status = response.status();
-        let body = tokio::time::timeout(ANSWER_TIMEOUT, self.read(response, ANSWER_BYTES_MAX))
+        let body = tokio::time::timeout(RESPONSE_TIMEOUT, self.read_body(response, RESPONSE_BYTES_MAX))
             .await
             .map_err(late)??;
-        Err(self.refused(status, &body))
+        Err(self.error_from_response(status, &body))
     }
 }
 
 /// For "too many requests": how long until the same is sent again, while `patience` lasts. What nobody says a
 /// time for is worth a second.
-fn wait_of(response: &Response, patience: &mut Duration) -> Option<Duration> {
+fn rate_limit_wait(response: &Response, patience: &mut Duration) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;
     }
@@ -368,5 +387,5 @@ fn wait_of(response: &Response, patience: &mut Duration) -> Option<Duration> {
     let seconds = said.and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok()).unwrap_or(1).max(1);
     let wait = Duration::from_secs(seconds);
     *patience = patience.checked_sub(wait)?;
-    Some(wait + Duration::from_millis(crate::clock::jitter() % TOO_MANY_JITTER_MS))
+    Some(wait + Duration::from_millis(crate::clock::random_jitter() % RATE_LIMIT_JITTER_MS))
 }

@@ -15,17 +15,17 @@
 //! the final checks otherwise), `verify`, `plan`.
 
 mod change_plan;
-mod local;
-mod openings;
-mod summary;
+mod faulty_file;
+mod file_summary;
+mod role_prompts;
 #[cfg(test)]
 mod tests;
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     run::{
-        BlockedWhy, Done, EngineRef, Fact, FailureKind, Judgement, PlanStep, RunStarted, RunState, StepEnd,
-        StepKind, ToolStatus,
+        BlockedReason, EngineFact, EngineRef, FailureKind, FinishedCall, FinishedStep, PlanStep,
+        ReviewVerdict, RunStarted, RunState, StepKind, ToolStatus,
     },
 };
 use serde::Deserialize;
@@ -33,13 +33,13 @@ use serde_json::json;
 
 use super::{
     core::{
-        decision::{Begins, Decision},
-        definition::{Engine, RoleDef},
+        decision::{Decision, RoleStart},
+        definition::{Engine, RoleDefinition},
     },
     roles::{
-        answer,
-        patching::{self, Patch, Patched},
-        seat::{self, Checked},
+        file_patch::{self, FilePatchOutcome, FilePatchTask},
+        json_reply,
+        role_conversation::{self, FinalCheckOutcome},
     },
     rules::{blockers::blocked_question, budget, verification},
 };
@@ -49,72 +49,80 @@ const ARCHITECT: &str = "architect";
 const CODER: &str = "coder";
 const VERIFIER: &str = "verifier";
 
-const WRITE: &str = "write";
-const MEND: &str = "mend";
-const VERIFY: &str = "verify";
-const PLAN: &str = "plan";
+const WRITE_PHASE: &str = "write";
+const FIX_PHASE: &str = "mend";
+const VERIFY_PHASE: &str = "verify";
+const PLAN_PHASE: &str = "plan";
 
 /// Plans after the first, before a person is asked.
 const REPLANS_MAX: u32 = 2;
 /// How often the verifier is taken up before its refusal is a person's.
-const VERDICTS_MAX: u32 = 2;
+const VERIFICATIONS_MAX: u32 = 2;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Architect;
+pub struct ArchitectEngine;
 
-impl Engine for Architect {
-    fn id(&self) -> EngineRef {
+impl Engine for ArchitectEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "architect".to_owned(), version: 1 }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
+    fn default_roles(&self) -> Vec<RoleDefinition> {
         let looks = ["list_files", "search_codebase", tools::READ_FILE, tools::DELEGATE].map(str::to_owned);
         vec![
-            RoleDef { tools: looks.into(), ..RoleDef::of(ARCHITECT, openings::ARCHITECT_WORDS) },
-            // It sees one file (D3): what it must know of others, the architect says.
-            RoleDef {
-                sees_project: false,
-                ..RoleDef::of(CODER, &format!("{}\n{}", openings::CODER_WORDS, patching::HOW))
+            RoleDefinition {
+                tools: looks.into(),
+                ..RoleDefinition::new(ARCHITECT, role_prompts::ARCHITECT_PROMPT)
             },
-            RoleDef::of(VERIFIER, openings::VERIFIER_WORDS),
+            // It sees one file (D3): what it must know of others, the architect says.
+            RoleDefinition {
+                sees_project: false,
+                ..RoleDefinition::new(
+                    CODER,
+                    &format!("{}\n{}", role_prompts::CODER_PROMPT, file_patch::PATCH_INSTRUCTIONS),
+                )
+            },
+            RoleDefinition::new(VERIFIER, role_prompts::VERIFIER_PROMPT),
         ]
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::first(run, pins)?;
-    let Some(steps) = &run.work.plan else { return planned(run, pins) };
-    if is_spoken_to(run) {
-        return Ok(replan(run, "a person has something to say, which stands below"));
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    role_conversation::check_pending_decision(run, pins)?;
+    let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
+    if has_message_for_architect(run) {
+        return Ok(request_new_plan(run, "a person has something to say, which stands below"));
     }
-    if let Some((verdict, reason)) = &run.work.judged {
+    if let Some((verdict, reason)) = &run.engine_state.last_verdict {
         return Ok(match verdict {
-            Judgement::Finish => seat::succeed(run),
-            Judgement::Continue | Judgement::Retry | Judgement::Replan => {
-                replan(run, &format!("the verifier does not accept the work: {reason}"))
+            ReviewVerdict::Finish => role_conversation::succeed_run(run),
+            ReviewVerdict::Continue | ReviewVerdict::Retry | ReviewVerdict::Replan => {
+                request_new_plan(run, &format!("the verifier does not accept the work: {reason}"))
             }
         });
     }
-    let phase = run.work.phase.as_deref();
-    if phase == Some(VERIFY) {
-        return verified(run, pins);
+    let phase = run.engine_state.phase.as_deref();
+    if phase == Some(VERIFY_PHASE) {
+        return decide_verification(run, pins);
     }
-    let last = run.work.ended.last();
-    match (last.filter(|end| !end.success), phase == Some(MEND)) {
-        (Some(failed), true) => step_mended(run, pins, failed, steps),
-        (None, true) => checks_mended(run, pins),
-        (Some(failed), false) => Ok(replan(run, &openings::failure(failed, steps))),
+    let last = run.engine_state.finished_steps.last();
+    match (last.filter(|end| !end.success), phase == Some(FIX_PHASE)) {
+        (Some(failed), true) => decide_step_fix(run, pins, failed, steps),
+        (None, true) => decide_checks_fix(run, pins),
+        (Some(failed), false) => {
+            Ok(request_new_plan(run, &role_prompts::describe_failed_step(failed, steps)))
+        }
         (None, false) => {
             let at = last.map_or(0, |end| end.step as usize + 1);
             match steps.get(at) {
-                Some(step) => acted(run, pins, at, step),
-                None => checked(run, pins),
+                Some(step) => decide_step(run, pins, at, step),
+                None => decide_final_checks(run, pins),
             }
         }
     }
@@ -122,173 +130,229 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 
 /// Whether a person said what the architect has to hear: of the others none knows the task, but for a verifier whose
 /// verdicts a person was asked about.
-fn is_spoken_to(run: &RunState) -> bool {
-    let work = &run.work;
-    let of_verdict = work.role.as_deref() == Some(VERIFIER) && work.invalid >= seat::INVALID_MAX;
-    let failed = work.ended.last().is_some_and(|end| !end.success) && work.phase.as_deref() != Some(MEND);
-    let stopped = work.judged.is_some() || failed;
+fn has_message_for_architect(run: &RunState) -> bool {
+    let work = &run.engine_state;
+    let of_verdict = work.role.as_deref() == Some(VERIFIER)
+        && work.invalid_answers >= role_conversation::INVALID_REPLIES_MAX;
+    let failed = work.finished_steps.last().is_some_and(|end| !end.success)
+        && work.phase.as_deref() != Some(FIX_PHASE);
+    let stopped = work.last_verdict.is_some() || failed;
     // What an action came to is recorded first, and where the work stopped for a reason, the reason is told.
-    let has_result = ran(run).is_some() || work.done.last().is_some_and(patching::applies);
-    !work.heard.is_empty() && !of_verdict && !has_result && (!stopped || is_accepted(run))
+    let has_result = finished_command(run).is_some()
+        || work.finished_calls.last().is_some_and(file_patch::is_patch_result);
+    !work.unread_messages.is_empty() && !of_verdict && !has_result && (!stopped || is_accepted(run))
 }
 
 fn is_accepted(run: &RunState) -> bool {
-    matches!(run.work.judged, Some((Judgement::Finish, _)))
+    matches!(run.engine_state.last_verdict, Some((ReviewVerdict::Finish, _)))
 }
 
-fn began(phase: &str) -> Fact {
-    Fact::PhaseBegan { phase: phase.to_owned() }
+fn phase_began_fact(phase: &str) -> EngineFact {
+    EngineFact::PhaseBegan { phase: phase.to_owned() }
 }
 
 /// The architect's part.
-fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let about = format!("plan {}", run.work.plans + 1);
-    if !seat::is_at(run, ARCHITECT, &about) {
-        let opening = openings::for_architect(run, pins);
-        return Ok(seat::begin(run, Vec::new(), Begins { role: ARCHITECT.to_owned(), about, opening }));
+fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = format!("plan {}", run.engine_state.plans + 1);
+    if !role_conversation::is_active_role(run, ARCHITECT, &about) {
+        let opening = role_prompts::architect_opening(run, pins);
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: ARCHITECT.to_owned(), about, opening },
+        ));
     }
-    if let Some(decision) = given_up(run, "plan") {
+    if let Some(decision) = invalid_reply_question(run, "plan") {
         return Ok(decision);
     }
-    let said = seat::speak(run, pins)?;
+    let said = role_conversation::require_final_reply(run, pins)?;
     if let Some(question) = blocked_question(Some(said), false) {
-        return Ok(Decision::block(run, question, BlockedWhy::Model));
+        return Ok(Decision::block_run(run, question, BlockedReason::Model));
     }
-    Ok(match change_plan::steps_of(seat::words(said), &run.policies, pins.settings.role_rules > 0) {
-        Ok(steps) => seat::conclude(run, vec![Fact::Planned { steps }, began(WRITE)]),
-        Err(problem) => seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }]),
-    })
+    Ok(
+        match change_plan::parse_change_plan(
+            role_conversation::inline_text(said),
+            &run.policies,
+            pins.settings.role_rules > 0,
+        ) {
+            Ok(steps) => role_conversation::record_facts(
+                run,
+                vec![EngineFact::Planned { steps }, phase_began_fact(WRITE_PHASE)],
+            ),
+            Err(problem) => role_conversation::record_facts(
+                run,
+                vec![EngineFact::Invalid { what: "plan".to_owned(), problem }],
+            ),
+        },
+    )
 }
 
 /// The question to a person, once too many answers in a row could not be taken. It is due right behind the last of them:
 /// a person's answer goes to the role, and so does whatever else was said since.
-fn given_up(run: &RunState, what: &str) -> Option<Decision> {
-    let work = &run.work;
-    let waits = work.said.is_none() && work.done.is_empty() && run.empty_answers == 0;
-    if work.invalid_counted() < seat::INVALID_MAX || !waits || run.transcript.has_notes() {
+fn invalid_reply_question(run: &RunState, what: &str) -> Option<Decision> {
+    let work = &run.engine_state;
+    let waits = work.last_text.is_none() && work.finished_calls.is_empty() && run.empty_answers == 0;
+    if work.counted_invalid_answers() < role_conversation::INVALID_REPLIES_MAX
+        || !waits
+        || run.transcript.has_notes()
+    {
         return None;
     }
     let problem = work.problem.as_deref().unwrap_or_default();
     let question = format!(
         "{} answers in a row were to be a {what} and cannot be taken; the last one: {problem}\n\nWhat shall the {} do? \
          It is asked again with your words.",
-        work.invalid,
+        work.invalid_answers,
         work.role.as_deref().unwrap_or(ARCHITECT)
     );
-    Some(Decision::block(run, question.into(), BlockedWhy::Escalated))
+    Some(Decision::block_run(run, question.into(), BlockedReason::Escalated))
 }
 
 /// Back to the architect, unless it planned too often: then a person is asked, whose words it plans by.
-fn replan(run: &RunState, reason: &str) -> Decision {
-    let work = &run.work;
-    let refused = work.judged.is_some() && work.begun_counted(VERIFIER) >= VERDICTS_MAX;
-    if (refused || is_last_plan(run)) && work.heard.is_empty() {
+fn request_new_plan(run: &RunState, reason: &str) -> Decision {
+    let work = &run.engine_state;
+    let refused = work.last_verdict.is_some() && work.counted_role_starts(VERIFIER) >= VERIFICATIONS_MAX;
+    if (refused || is_last_plan(run)) && work.unread_messages.is_empty() {
         let question = format!(
             "The work does not get on: {reason}\n\nIt was planned {} times. Say another way, or what you mended: the \
              architect plans anew with your words.",
             work.plans
         );
-        return Decision::block(run, question.into(), BlockedWhy::Escalated);
+        return Decision::block_run(run, question.into(), BlockedReason::Escalated);
     }
-    seat::conclude(run, vec![Fact::PlanDropped { reason: reason.to_owned() }, began(PLAN)])
+    role_conversation::record_facts(
+        run,
+        vec![EngineFact::PlanDropped { reason: reason.to_owned() }, phase_began_fact(PLAN_PHASE)],
+    )
 }
 
 const fn is_last_plan(run: &RunState) -> bool {
-    run.work.plans_counted() > REPLANS_MAX
+    run.engine_state.counted_plans() > REPLANS_MAX
 }
 
 /// A step's part; its end, once it has one.
-fn acted(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
+fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
     match &step.kind {
         StepKind::Edit { path, hints } => {
             let about = format!("step {}: {path}", at + 1);
-            let patch = Patch { role: CODER, about, path, words: openings::for_coder(step, hints) };
-            Ok(match patching::patched(run, pins, &patch)? {
-                Patched::Done(output) if is_unhealthy(run) => seat::conclude(
-                    run,
-                    vec![ended(at, false, output), summarized(run, path, step), began(MEND)],
-                ),
-                Patched::Done(output) => {
-                    seat::conclude(run, vec![ended(at, true, output), summarized(run, path, step)])
+            let patch = FilePatchTask {
+                role: CODER,
+                about,
+                path,
+                instructions: role_prompts::coder_instructions(step, hints),
+            };
+            Ok(match file_patch::advance_patch(run, pins, &patch)? {
+                FilePatchOutcome::Applied(output) if has_edit_problems(run) => {
+                    role_conversation::record_facts(
+                        run,
+                        vec![
+                            step_ended_fact(at, false, output),
+                            file_summarized_fact(run, path, step),
+                            phase_began_fact(FIX_PHASE),
+                        ],
+                    )
                 }
-                Patched::Unchanged(output) => seat::conclude(run, vec![ended(at, true, output)]),
-                Patched::GivenUp(problem) => seat::conclude(run, vec![ended(at, false, problem.into())]),
+                FilePatchOutcome::Applied(output) => role_conversation::record_facts(
+                    run,
+                    vec![step_ended_fact(at, true, output), file_summarized_fact(run, path, step)],
+                ),
+                FilePatchOutcome::Unchanged(output) => {
+                    role_conversation::record_facts(run, vec![step_ended_fact(at, true, output)])
+                }
+                FilePatchOutcome::GivenUp(problem) => {
+                    role_conversation::record_facts(run, vec![step_ended_fact(at, false, problem.into())])
+                }
             })
         }
         StepKind::Command { command, expect } => {
-            let done = ran(run).ok_or_else(|| seat::call(run, Vec::new(), vec![run_command(command)]))?;
-            let success = meets(done, expect);
-            let mut facts = vec![ended(at, success, done.content.clone())];
+            let done = finished_command(run).ok_or_else(|| {
+                role_conversation::call_own_tools(run, Vec::new(), vec![run_command_call(command)])
+            })?;
+            let success = meets_expectation(done, expect);
+            let mut facts = vec![step_ended_fact(at, success, done.content.clone())];
             // What was refused, did not end, or was to fail is no fault of a file's.
-            let says = !success && done.exit.is_some() && expect != change_plan::FAIL;
-            if says && local::culprit(&[&done.content], &run.files_written).is_some() {
-                facts.push(began(MEND));
+            let says = !success && done.exit.is_some() && expect != change_plan::EXPECT_FAIL;
+            if says && faulty_file::find_faulty_file(&[&done.content], &run.files_written).is_some() {
+                facts.push(phase_began_fact(FIX_PHASE));
             }
-            Ok(seat::conclude(run, facts))
+            Ok(role_conversation::record_facts(run, facts))
         }
         // A Change Plan has no others.
-        StepKind::Message | StepKind::Free | StepKind::Tests { .. } => {
-            Ok(seat::conclude(run, vec![ended(at, true, step.text.clone().into())]))
-        }
+        StepKind::Message | StepKind::Free | StepKind::Tests { .. } => Ok(role_conversation::record_facts(
+            run,
+            vec![step_ended_fact(at, true, step.text.clone().into())],
+        )),
     }
 }
 
 /// A step that failed for what was written, mended once; what it comes to then is its end.
-fn step_mended(
+fn decide_step_fix(
     run: &RunState,
     pins: &RunStarted,
-    failed: &StepEnd,
+    failed: &FinishedStep,
     steps: &[PlanStep],
 ) -> Result<Decision, Decision> {
     let at = failed.step as usize;
-    let Some(step) = steps.get(at) else { return Ok(replan(run, "the plan has no such step")) };
-    let over = |success, output, more: Option<Fact>| {
-        let facts = [ended(at, success, output), began(WRITE)];
-        Ok(seat::conclude(run, facts.into_iter().chain(more).collect()))
+    let Some(step) = steps.get(at) else { return Ok(request_new_plan(run, "the plan has no such step")) };
+    let over = |success, output, more: Option<EngineFact>| {
+        let facts = [step_ended_fact(at, success, output), phase_began_fact(WRITE_PHASE)];
+        Ok(role_conversation::record_facts(run, facts.into_iter().chain(more).collect()))
     };
     let command = match &step.kind {
         StepKind::Command { command, expect } => {
-            if let Some(done) = ran(run) {
-                return over(meets(done, expect), done.content.clone(), None);
+            if let Some(done) = finished_command(run) {
+                return over(meets_expectation(done, expect), done.content.clone(), None);
             }
             Some(command)
         }
         StepKind::Edit { .. } | StepKind::Message | StepKind::Free | StepKind::Tests { .. } => None,
     };
-    let Some(path) = culprit_of(run, failed, step) else { return over(false, failed.output.clone(), None) };
+    let Some(path) = faulty_file_of_step(run, failed, step) else {
+        return over(false, failed.output.clone(), None);
+    };
     let about = format!("step {}: mend {path}", at + 1);
-    let words = openings::for_mending(&openings::failure(failed, steps), vec![failed.output.clone()]);
-    match (patching::patched(run, pins, &Patch { role: CODER, about, path: &path, words })?, command) {
-        (Patched::Done(_), Some(command)) => {
-            let facts = vec![summarized(run, &path, &mending(step))];
-            Ok(seat::call(run, facts, vec![run_command(command)]))
+    let words = role_prompts::fix_instructions(
+        &role_prompts::describe_failed_step(failed, steps),
+        vec![failed.output.clone()],
+    );
+    match (
+        file_patch::advance_patch(
+            run,
+            pins,
+            &FilePatchTask { role: CODER, about, path: &path, instructions: words },
+        )?,
+        command,
+    ) {
+        (FilePatchOutcome::Applied(_), Some(command)) => {
+            let facts = vec![file_summarized_fact(run, &path, &fix_step(step))];
+            Ok(role_conversation::call_own_tools(run, facts, vec![run_command_call(command)]))
         }
-        (Patched::Done(output), None) => {
-            over(!is_unhealthy(run), output, Some(summarized(run, &path, &mending(step))))
+        (FilePatchOutcome::Applied(output), None) => {
+            over(!has_edit_problems(run), output, Some(file_summarized_fact(run, &path, &fix_step(step))))
         }
         // What its linters find may be another step's to use: the final checks have the last word.
-        (Patched::Unchanged(output), None) => over(true, output, None),
-        (Patched::Unchanged(_), Some(_)) => over(false, failed.output.clone(), None),
-        (Patched::GivenUp(problem), _) => over(false, problem.into(), None),
+        (FilePatchOutcome::Unchanged(output), None) => over(true, output, None),
+        (FilePatchOutcome::Unchanged(_), Some(_)) => over(false, failed.output.clone(), None),
+        (FilePatchOutcome::GivenUp(problem), _) => over(false, problem.into(), None),
     }
 }
 
 /// The file for which a step failed.
-fn culprit_of(run: &RunState, failed: &StepEnd, step: &PlanStep) -> Option<WorkPath> {
+fn faulty_file_of_step(run: &RunState, failed: &FinishedStep, step: &PlanStep) -> Option<WorkspacePath> {
     match &step.kind {
         StepKind::Edit { path, .. } => Some(path.clone()),
         StepKind::Command { .. } | StepKind::Message | StepKind::Free | StepKind::Tests { .. } => {
-            local::culprit(&[&failed.output], &run.files_written)
+            faulty_file::find_faulty_file(&[&failed.output], &run.files_written)
         }
     }
 }
 
 /// A step as it is told where its outcome was mended.
-fn mending(step: &PlanStep) -> PlanStep {
-    PlanStep { text: format!("mended: {}", step_words(step)), kind: StepKind::Free }
+fn fix_step(step: &PlanStep) -> PlanStep {
+    PlanStep { text: format!("mended: {}", step_text(step)), kind: StepKind::Free }
 }
 
-fn step_words(step: &PlanStep) -> &str {
+fn step_text(step: &PlanStep) -> &str {
     match &step.kind {
         StepKind::Command { command, .. } => command,
         StepKind::Edit { .. } | StepKind::Message | StepKind::Free | StepKind::Tests { .. } => &step.text,
@@ -296,130 +360,167 @@ fn step_words(step: &PlanStep) -> &str {
 }
 
 /// All actions are done: the final checks, and whoever has a part after them.
-fn checked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    Ok(match seat::checks(run, pins)? {
-        Checked::Passed => seat::call(run, vec![began(VERIFY)], vec![seat::show_changes(run)]),
-        Checked::Failed if local::of_checks(run).is_some() => seat::conclude(run, vec![began(MEND)]),
-        Checked::Failed => unmended(run, pins),
+fn decide_final_checks(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    Ok(match role_conversation::require_final_checks(run, pins)? {
+        FinalCheckOutcome::Passed => role_conversation::call_own_tools(
+            run,
+            vec![phase_began_fact(VERIFY_PHASE)],
+            vec![role_conversation::show_changes_call(run)],
+        ),
+        FinalCheckOutcome::Failed if faulty_file::faulty_file_of_checks(run).is_some() => {
+            role_conversation::record_facts(run, vec![phase_began_fact(FIX_PHASE)])
+        }
+        FinalCheckOutcome::Failed => decide_unfixed_checks(run, pins),
     })
 }
 
 /// Final checks that failed for what was written, mended once.
-fn checks_mended(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let begun =
-        if run.work.role.as_deref() == Some(CODER) { run.work.about.strip_prefix(MENDS) } else { None };
-    match (run.work.checked, begun) {
-        (Some(true), _) => return checked(run, pins),
+fn decide_checks_fix(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let begun = if run.engine_state.role.as_deref() == Some(CODER) {
+        run.engine_state.about.strip_prefix(FIX_ABOUT_PREFIX)
+    } else {
+        None
+    };
+    match (run.engine_state.checks_passed, begun) {
+        (Some(true), _) => return decide_final_checks(run, pins),
         // They ran again.
         (Some(false), Some(_)) => {
-            return seat::checks(run, pins).map(|_| unmended(run, pins));
+            return role_conversation::require_final_checks(run, pins)
+                .map(|_| decide_unfixed_checks(run, pins));
         }
         (Some(false), None) | (None, _) => {}
     }
     // What failed may read otherwise by now: the file stays the one that was begun with.
     let path = begun.and_then(|name| run.files_written.iter().find(|path| path.to_string() == name).cloned());
-    let Some(path) = path.or_else(|| local::of_checks(run)) else { return Ok(unmended(run, pins)) };
-    let contents = run.work.failed_checks.iter().map(|check| check.content.clone()).collect();
-    let words = openings::for_mending("The final checks fail.", contents);
-    let patch = Patch { role: CODER, about: format!("{MENDS}{path}"), path: &path, words };
-    match patching::patched(run, pins, &patch)? {
+    let Some(path) = path.or_else(|| faulty_file::faulty_file_of_checks(run)) else {
+        return Ok(decide_unfixed_checks(run, pins));
+    };
+    let contents = run.engine_state.failed_checks.iter().map(|check| check.content.clone()).collect();
+    let words = role_prompts::fix_instructions("The final checks fail.", contents);
+    let patch = FilePatchTask {
+        role: CODER,
+        about: format!("{FIX_ABOUT_PREFIX}{path}"),
+        path: &path,
+        instructions: words,
+    };
+    match file_patch::advance_patch(run, pins, &patch)? {
         // The summary first; all actions are done, and the checks come after it.
-        Patched::Done(_) if pins.settings.role_rules > 0 => {
+        FilePatchOutcome::Applied(_) if pins.settings.role_rules > 0 => {
             let step = PlanStep { text: "mended: the final checks".to_owned(), kind: StepKind::Free };
-            Ok(seat::conclude(run, vec![summarized(run, &path, &step), began(WRITE)]))
+            Ok(role_conversation::record_facts(
+                run,
+                vec![file_summarized_fact(run, &path, &step), phase_began_fact(WRITE_PHASE)],
+            ))
         }
-        Patched::Done(_) => checked(run, pins),
-        Patched::Unchanged(_) | Patched::GivenUp(_) => Ok(unmended(run, pins)),
+        FilePatchOutcome::Applied(_) => decide_final_checks(run, pins),
+        FilePatchOutcome::Unchanged(_) | FilePatchOutcome::GivenUp(_) => Ok(decide_unfixed_checks(run, pins)),
     }
 }
 
 /// What the coder is taken up for that mends the final checks.
-const MENDS: &str = "final checks: mend ";
+const FIX_ABOUT_PREFIX: &str = "final checks: mend ";
 
 /// Checks fail, and the coder cannot help it.
-fn unmended(run: &RunState, pins: &RunStarted) -> Decision {
-    if is_last_plan(run) && run.work.heard.is_empty() {
-        return Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
+fn decide_unfixed_checks(run: &RunState, pins: &RunStarted) -> Decision {
+    if is_last_plan(run) && run.engine_state.unread_messages.is_empty() {
+        return Decision::fail_run(run, FailureKind::Gates, &verification::still_failing_message(run, pins));
     }
-    replan(run, "the final checks failed")
+    request_new_plan(run, "the final checks failed")
 }
 
 /// The verifier's part, after the checks have passed.
-fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let about = format!("plan {}", run.work.plans);
-    if !seat::is_at(run, VERIFIER, &about) {
-        if let Some(decision) = seat::blind(run) {
+fn decide_verification(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = format!("plan {}", run.engine_state.plans);
+    if !role_conversation::is_active_role(run, VERIFIER, &about) {
+        if let Some(decision) = role_conversation::changes_hidden_decision(run) {
             return Ok(decision);
         }
-        let shown = run.work.done.last().filter(|done| done.tool.name == tools::SHOW_CHANGES);
-        let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![seat::show_changes(run)]))?;
-        let opening = openings::for_verifier(run, pins, &shown.content);
-        return Ok(seat::begin(run, Vec::new(), Begins { role: VERIFIER.to_owned(), about, opening }));
+        let shown =
+            run.engine_state.finished_calls.last().filter(|done| done.tool.name == tools::SHOW_CHANGES);
+        let shown = shown.ok_or_else(|| {
+            role_conversation::call_own_tools(
+                run,
+                Vec::new(),
+                vec![role_conversation::show_changes_call(run)],
+            )
+        })?;
+        let opening = role_prompts::verifier_opening(run, pins, &shown.content);
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: VERIFIER.to_owned(), about, opening },
+        ));
     }
-    if let Some(decision) = given_up(run, "verdict") {
+    if let Some(decision) = invalid_reply_question(run, "verdict") {
         return Ok(decision);
     }
-    let said = seat::words(seat::speak(run, pins)?);
-    Ok(match verdict_of(said) {
-        Ok((verdict, reason)) => seat::conclude(run, vec![Fact::Judged { verdict, reason }]),
-        Err(problem) => seat::conclude(run, vec![Fact::Invalid { what: "verdict".to_owned(), problem }]),
+    let said = role_conversation::inline_text(role_conversation::require_final_reply(run, pins)?);
+    Ok(match parse_verdict(said) {
+        Ok((verdict, reason)) => {
+            role_conversation::record_facts(run, vec![EngineFact::Judged { verdict, reason }])
+        }
+        Err(problem) => role_conversation::record_facts(
+            run,
+            vec![EngineFact::Invalid { what: "verdict".to_owned(), problem }],
+        ),
     })
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum VerifierVerdict {
     Accept,
     Reject,
 }
 
 #[derive(Deserialize)]
-struct Judged {
-    verdict: Verdict,
+struct VerifierReply {
+    verdict: VerifierVerdict,
     #[serde(default)]
     reason: String,
 }
 
-fn verdict_of(said: &str) -> Result<(Judgement, String), String> {
-    match answer::taken::<Judged>(said)? {
-        Judged { verdict: Verdict::Accept, reason } => Ok((Judgement::Finish, reason)),
-        Judged { verdict: Verdict::Reject, reason } if reason.trim().is_empty() => {
+fn parse_verdict(said: &str) -> Result<(ReviewVerdict, String), String> {
+    match json_reply::parse_json_reply::<VerifierReply>(said)? {
+        VerifierReply { verdict: VerifierVerdict::Accept, reason } => Ok((ReviewVerdict::Finish, reason)),
+        VerifierReply { verdict: VerifierVerdict::Reject, reason } if reason.trim().is_empty() => {
             Err("`reason` is empty: say what the work lacks, for whoever plans it".to_owned())
         }
-        Judged { verdict: Verdict::Reject, reason } => Ok((Judgement::Replan, reason)),
+        VerifierReply { verdict: VerifierVerdict::Reject, reason } => Ok((ReviewVerdict::Replan, reason)),
     }
 }
 
-fn ended(at: usize, success: bool, output: Content) -> Fact {
-    Fact::StepEnded { step: u32::try_from(at).unwrap_or(u32::MAX), success, output }
+fn step_ended_fact(at: usize, success: bool, output: Content) -> EngineFact {
+    EngineFact::StepEnded { step: u32::try_from(at).unwrap_or(u32::MAX), success, output }
 }
 
 /// The file's summary with the patch that was applied just now.
-fn summarized(run: &RunState, path: &WorkPath, step: &PlanStep) -> Fact {
-    let before = run.work.summaries.get(path).map(String::as_str);
-    let text = summary::with(before, step_words(step), run.work.done.last());
-    Fact::Summarized { path: path.clone(), text }
+fn file_summarized_fact(run: &RunState, path: &WorkspacePath, step: &PlanStep) -> EngineFact {
+    let before = run.engine_state.summaries.get(path).map(String::as_str);
+    let text =
+        file_summary::append_summary_entry(before, step_text(step), run.engine_state.finished_calls.last());
+    EngineFact::Summarized { path: path.clone(), text }
 }
 
 /// Whether what a patch made of its file is told at once to be wrong: it parses worse, or a linter finds something.
-fn is_unhealthy(run: &RunState) -> bool {
-    run.work.done.last().is_some_and(|done| {
-        done.findings || matches!(&done.content, Content::Text(text) if tools::says_worse(text))
+fn has_edit_problems(run: &RunState) -> bool {
+    run.engine_state.finished_calls.last().is_some_and(|done| {
+        done.has_findings || matches!(&done.content, Content::Text(text) if tools::reports_worse_syntax(text))
     })
 }
 
-fn run_command(command: &str) -> (&'static str, serde_json::Value) {
+fn run_command_call(command: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": command }))
 }
 
 /// The runtime's own command, done for the step in hand.
-fn ran(run: &RunState) -> Option<&Done> {
-    let done = run.work.done.last()?;
-    (done.tool.call.is_own() && done.tool.name == "run_command").then_some(done)
+fn finished_command(run: &RunState) -> Option<&FinishedCall> {
+    let done = run.engine_state.finished_calls.last()?;
+    (done.tool.call.is_runtime() && done.tool.name == "run_command").then_some(done)
 }
 
 /// Whether a command ended as the plan expects.
-fn meets(done: &Done, expect: &str) -> bool {
-    let fails = expect == change_plan::FAIL;
+fn meets_expectation(done: &FinishedCall, expect: &str) -> bool {
+    let fails = expect == change_plan::EXPECT_FAIL;
     done.status == ToolStatus::Ok && done.exit.is_some_and(|exit| (exit == 0) != fails)
 }

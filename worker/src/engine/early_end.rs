@@ -10,22 +10,23 @@ use docket_schema::run::{RunOutcome, RunStarted, RunState};
 use super::{core::decision::Decision, rules::verification};
 
 /// The end, or the checks before it; none while something is still to be done.
-pub(super) fn decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+pub(super) fn early_end_decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let asked_for = pins.settings.early_end && !pins.requires.is_empty();
     let said = run.transcript.has_notes() || run.ledger.has_open_steps();
-    if !asked_for || !run.tests_passed || said || !all_there(run, pins) {
+    if !asked_for || !run.tests_passed || said || !has_required_paths(run, pins) {
         return None;
     }
-    let checks = verification::checks(run, pins);
+    let checks = verification::final_checks(run, pins);
     Some(if run.gates_passed || checks.is_empty() {
-        Decision::end(run, RunOutcome::Succeeded)
+        Decision::end_run(run, RunOutcome::Succeeded)
     } else {
-        verification::check(run, pins, checks)
+        verification::run_checks(run, pins, checks)
     })
 }
 
-fn all_there(run: &RunState, pins: &RunStarted) -> bool {
+fn has_required_paths(run: &RunState, pins: &RunStarted) -> bool {
     let wrote = |path| run.overlay.get(path).is_some_and(Option::is_some);
-    let there = |path| wrote(path) || (!run.overlay.contains_key(path) && run.read_set.contains_key(path));
+    let there =
+        |path| wrote(path) || (!run.overlay.contains_key(path) && run.known_hashes.contains_key(path));
     pins.requires.iter().all(there) && pins.requires.iter().any(wrote)
 }

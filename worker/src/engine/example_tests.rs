@@ -5,123 +5,133 @@ use docket_schema::{
     content::BlobRef,
     ids::DecisionHash,
     run::{
-        Concluded, EngineRef, Fact, FailureKind, RoleBegan, RoleSpec, RunOutcome, RunSettings, RunStarted,
-        RunState,
+        Concluded, EngineFact, EngineRef, FailureKind, RoleBegan, RoleSpec, RunOutcome, RunSettings,
+        RunStarted, RunState,
     },
 };
 
 use super::{
-    Act, Begins, Decision, Engine, RoleDef, engines,
-    react_tests::Log,
-    roles::seat::{self, Checked},
+    Action, Decision, Engine, RoleDefinition, RoleStart, all_engines,
+    react_tests::TestLog,
+    roles::role_conversation::{self, FinalCheckOutcome},
     rules::budget,
 };
 
 const POET: &str = "poet";
 
 /// Asks for three lines, and takes no others.
-struct Verse;
+struct VerseEngine;
 
-impl Engine for Verse {
-    fn id(&self) -> EngineRef {
+impl Engine for VerseEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "verse".to_owned(), version: 1 }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
-        vec![RoleDef::of(POET, "You are told of a change. Put it into three lines, and say nothing else.")]
+    fn default_roles(&self) -> Vec<RoleDefinition> {
+        vec![RoleDefinition::new(
+            POET,
+            "You are told of a change. Put it into three lines, and say nothing else.",
+        )]
     }
 
     fn decide(&self, run: &RunState) -> Decision {
         // Budgets, and whatever is pinned, first.
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     // Wishes of people, limits, calls that wait, compaction, attempts that failed: the same for every engine.
-    seat::first(run, pins)?;
-    if let Some(taken) = run.work.answers.get(POET) {
+    role_conversation::check_pending_decision(run, pins)?;
+    if let Some(taken) = run.engine_state.answers.get(POET) {
         debug_assert!(taken.is_array());
         // The project's own checks have the last word.
-        return Ok(match seat::checks(run, pins)? {
-            Checked::Passed => seat::succeed(run),
-            Checked::Failed => Decision::fail(run, FailureKind::Gates, "the checks fail"),
+        return Ok(match role_conversation::require_final_checks(run, pins)? {
+            FinalCheckOutcome::Passed => role_conversation::succeed_run(run),
+            FinalCheckOutcome::Failed => Decision::fail_run(run, FailureKind::Gates, "the checks fail"),
         });
     }
-    if !seat::is_at(run, POET, "the verse") {
+    if !role_conversation::is_active_role(run, POET, "the verse") {
         let (role, about) = (POET.to_owned(), "the verse".to_owned());
-        return Ok(seat::begin(run, Vec::new(), Begins { role, about, opening: vec![seat::task(pins)] }));
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role, about, opening: vec![role_conversation::task_content(pins)] },
+        ));
     }
-    if run.work.invalid >= seat::INVALID_MAX {
-        return Ok(Decision::fail(run, FailureKind::Plan, "three answers were no verse"));
+    if run.engine_state.invalid_answers >= role_conversation::INVALID_REPLIES_MAX {
+        return Ok(Decision::fail_run(run, FailureKind::Plan, "three answers were no verse"));
     }
     // Whatever it takes until the role has said its last word.
-    let said = seat::words(seat::speak(run, pins)?);
+    let said = role_conversation::inline_text(role_conversation::require_final_reply(run, pins)?);
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let fact = match lines.len() {
-        3 => Fact::Answered { role: POET.to_owned(), content: serde_json::json!(lines) },
-        n => Fact::Invalid { what: "verse".to_owned(), problem: format!("it has {n} lines, not three") },
+        3 => EngineFact::Answered { role: POET.to_owned(), content: serde_json::json!(lines) },
+        n => {
+            EngineFact::Invalid { what: "verse".to_owned(), problem: format!("it has {n} lines, not three") }
+        }
     };
-    Ok(seat::conclude(run, vec![fact]))
+    Ok(role_conversation::record_facts(run, vec![fact]))
 }
 
 /// What the driver does with its decisions, until something is to be done beyond the log.
-fn played(log: &mut Log, answers: &mut Vec<&str>) -> Act {
+fn play_answers(log: &mut TestLog, answers: &mut Vec<&str>) -> Action {
     loop {
-        match Verse.decide(&log.state).act {
-            Act::Conclude(conclusion) => {
+        match VerseEngine.decide(&log.state).act {
+            Action::Conclude(conclusion) => {
                 let decision = DecisionHash::ZERO;
                 if !conclusion.facts.is_empty() {
                     log.push(Concluded { facts: conclusion.facts, decision });
                 }
-                if let Some(Begins { role, about, opening }) = conclusion.begins {
+                if let Some(RoleStart { role, about, opening }) = conclusion.begins {
                     log.push(RoleBegan { role, about, opening, decision });
                 }
             }
-            Act::CallModel(_) if !answers.is_empty() => {
-                log.say(answers.remove(0), &[]);
+            Action::CallModel(_) if !answers.is_empty() => {
+                log.answer_with(answers.remove(0), &[]);
             }
             act => return act,
         }
     }
 }
 
-fn log() -> Log {
-    let mut log = Log::of(RunSettings { turns_max: 100, ..RunSettings::default() }, &[], "namespaces");
-    log.pin(|pins| {
-        let blob = BlobRef::of(b"x");
-        let role = |def: RoleDef| RoleSpec {
+fn verse_log() -> TestLog {
+    let mut log =
+        TestLog::with_settings(RunSettings { turns_max: 100, ..RunSettings::default() }, &[], "namespaces");
+    log.edit_pins(|pins| {
+        let blob = BlobRef::for_bytes(b"x");
+        let role = |def: RoleDefinition| RoleSpec {
             name: def.name,
             model: pins.models.main.clone(),
             system: blob,
             tools: blob,
             may: def.tools,
-            answer: def.answer,
+            answer: def.reply_schema,
             temperature_milli: None,
             effort: None,
             context_tokens_max: 0,
-            writes: def.writes,
+            writes: def.write_scope,
         };
-        pins.roles = Verse.roles().into_iter().map(role).collect();
+        pins.roles = VerseEngine.default_roles().into_iter().map(role).collect();
     });
     log
 }
 
 #[test]
-fn a_verse_ends_the_run_and_what_is_none_goes_back_with_its_problem() {
-    let mut log = log();
-    let act = played(&mut log, &mut vec!["one line"]);
-    let Act::CallModel(call) = act else { panic!("{act:?}") };
+fn valid_reply_ends_the_run_and_invalid_one_is_returned_with_its_problem() {
+    let mut log = verse_log();
+    let act = play_answers(&mut log, &mut vec!["one line"]);
+    let Action::CallModel(call) = act else { panic!("{act:?}") };
     assert_eq!(call.role.as_deref(), Some(POET));
     assert!(call.nudge.expect("its problem").contains("it has 1 lines, not three"));
-    let act = played(&mut log, &mut vec!["a line\nanother\nthe last"]);
-    assert!(matches!(act, Act::End { result: RunOutcome::Succeeded, .. }), "{act:?}");
+    let act = play_answers(&mut log, &mut vec!["a line\nanother\nthe last"]);
+    assert!(matches!(act, Action::End { result: RunOutcome::Succeeded, .. }), "{act:?}");
 }
 
 #[test]
-fn three_answers_that_are_none_end_it_and_it_is_no_engine_of_this_build() {
-    let act = played(&mut log(), &mut vec!["1", "2", "3"]);
-    assert!(matches!(act, Act::End { result: RunOutcome::Failed { .. }, .. }), "{act:?}");
-    assert!(engines().iter().all(|engine| engine.id() != Verse.id()));
+fn three_invalid_replies_fail_the_run_and_the_engine_is_not_registered() {
+    let act = play_answers(&mut verse_log(), &mut vec!["1", "2", "3"]);
+    assert!(matches!(act, Action::End { result: RunOutcome::Failed { .. }, .. }), "{act:?}");
+    assert!(all_engines().iter().all(|engine| engine.engine_ref() != VerseEngine.engine_ref()));
 }

@@ -5,23 +5,23 @@
 //! a keyword that is not held here is refused there and never ignored, and a `$ref` leads into the same schema or is refused;
 //! nothing is ever fetched.
 
-mod fits;
-mod legal;
+mod schema_check;
+mod validation;
 
-pub use fits::{Problem, problems};
-pub use legal::{SchemaError, check};
+pub use schema_check::{SchemaError, check_schema};
+pub use validation::{SchemaViolation, find_violations};
 
 use serde_json::Value;
 
 /// Where a JSON pointer of a fragment (`#/$defs/step`) leads.
-fn within<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+fn resolve_reference<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     // A name of a place is none of a pointer.
     if pointer.is_empty() || pointer.starts_with('/') { root.pointer(pointer) } else { None }
 }
 
 /// A key as a part of a JSON pointer.
-fn part(key: &str) -> String {
+fn escape_pointer_token(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 

@@ -2,33 +2,34 @@
 
 use docket_schema::{
     ids::{DecisionHash, Epoch, EventHash, Seq},
-    message::{CallId, ModelRef, Part, Prices, StopReason, ToolUse, Usage},
+    message::{CallId, MessagePart, ModelRef, StopReason, TokenPrices, TokenUsage, ToolUse},
     run::{
-        BlockerAnswered, EventMeta, ForkWhy, Forked, ModelAnswered, ModelFailed, ModelRequested, ModelTerms,
-        Models, OtherModel, RunSettings, ToolFinished, ToolRequested, ToolStatus, Verdict,
+        BlockerAnswered, EventMeta, ForkReason, Forked, ModelAnswered, ModelFailed, ModelRequested,
+        ModelTerms, OtherModel, PolicyVerdict, RunModels, RunSettings, ToolFinished, ToolRequested,
+        ToolStatus,
     },
     tool::ToolFacts,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Act, ModelCall,
-    react_tests::{Log, SETTINGS, gist},
+    Action, ModelCall,
+    react_tests::{SETTINGS, TestLog, describe_decision},
 };
 
-const PRICES: Prices =
-    Prices { input_nusd: 1000, output_nusd: 5000, cache_read_nusd: 100, cache_write_nusd: 1250 };
+const PRICES: TokenPrices =
+    TokenPrices { input_nusd: 1000, output_nusd: 5000, cache_read_nusd: 100, cache_write_nusd: 1250 };
 
 pub(super) fn model(name: &str) -> ModelRef {
     format!("anthropic:{name}").parse().expect("a model")
 }
 
-pub(super) fn other(name: &str, context_tokens: u64) -> Option<Box<OtherModel>> {
+pub(super) fn other_model(name: &str, context_tokens: u64) -> Option<Box<OtherModel>> {
     let terms = ModelTerms { context_tokens, output_tokens_max: 50, ..ModelTerms::default() };
     Some(Box::new(OtherModel { model: model(name), terms }))
 }
 
-pub(super) fn settings() -> RunSettings {
+pub(super) fn model_settings() -> RunSettings {
     RunSettings {
         turns_max: 20,
         corrections_max: 3,
@@ -40,38 +41,38 @@ pub(super) fn settings() -> RunSettings {
 }
 
 /// A log, and what its calls come to.
-pub(super) struct Play(pub(super) Log, String);
+pub(super) struct ModelScenario(pub(super) TestLog, String);
 
-impl Play {
-    pub(super) fn of(
+impl ModelScenario {
+    pub(super) fn new(
         settings: RunSettings,
         explore: Option<Box<OtherModel>>,
         fallback: Option<Box<OtherModel>>,
     ) -> Self {
         let terms =
             ModelTerms { context_tokens: 100_000, prices: PRICES, priced: true, ..ModelTerms::default() };
-        let models = Models { explore, fallback, ..Models::only(model("main"), terms) };
-        Self(Log::with_models(settings, &["tests"], "namespaces", models), "ok".to_owned())
+        let models = RunModels { explore, fallback, ..RunModels::single_model(model("main"), terms) };
+        Self(TestLog::with_models(settings, &["tests"], "namespaces", models), "ok".to_owned())
     }
 
-    pub(super) fn gist(&self) -> String {
+    pub(super) fn describe_next(&self) -> String {
         match self.0.decide().act {
-            Act::CallModel(call) => {
+            Action::CallModel(call) => {
                 let nudge = call.nudge.as_ref().map_or(String::new(), |_| " nudged".to_owned());
                 format!("ask {} attempt {} wait {}{nudge}", call.model.name, call.attempt, call.wait_ms)
             }
-            _ => gist(&self.0.decide()),
+            _ => describe_decision(&self.0.decide()),
         }
     }
 
     pub(super) fn next_call(&self) -> ModelCall {
         match self.0.decide().act {
-            Act::CallModel(call) => *call,
+            Action::CallModel(call) => *call,
             other => panic!("{other:?}"),
         }
     }
 
-    fn ask(&mut self) -> ModelCall {
+    fn request_model(&mut self) -> ModelCall {
         let call = self.next_call();
         self.0.push(ModelRequested {
             call: call.call.clone(),
@@ -89,23 +90,28 @@ impl Play {
         call
     }
 
-    pub(super) fn answers(
+    pub(super) fn answer_with(
         &mut self,
         text: &str,
         tools: &[(&str, Value)],
         how: impl FnOnce(&mut ModelAnswered),
     ) -> &mut Self {
-        let asked = self.ask();
-        let mut parts = if text.is_empty() { vec![] } else { vec![Part::Text { text: text.into() }] };
+        let asked = self.request_model();
+        let mut parts = if text.is_empty() { vec![] } else { vec![MessagePart::Text { text: text.into() }] };
         parts.extend(tools.iter().enumerate().map(|(at, (name, args))| {
-            let call = CallId::tool(asked.turn, at);
-            Part::ToolUse(ToolUse { call, name: (*name).to_owned(), args: args.clone(), malformed: None })
+            let call = CallId::for_tool(asked.turn, at);
+            MessagePart::ToolUse(ToolUse {
+                call,
+                name: (*name).to_owned(),
+                args: args.clone(),
+                malformed: None,
+            })
         }));
         let mut answered = ModelAnswered {
             call: asked.call,
             parts,
             stop: if tools.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse },
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
             cost_nusd: 0,
             first_byte_ms: 0,
             total_ms: 0,
@@ -115,19 +121,19 @@ impl Play {
         self
     }
 
-    fn says(&mut self, text: &str) -> &mut Self {
-        self.answers(text, &[], |_| {})
+    fn answer_text(&mut self, text: &str) -> &mut Self {
+        self.answer_with(text, &[], |_| {})
     }
 
     /// It calls tools, and they run as planned; the verdicts.
-    pub(super) fn calls(&mut self, tools: &[(&str, Value)]) -> Vec<&'static str> {
-        self.answers("", tools, |_| {});
-        self.runs()
+    pub(super) fn answer_with_calls(&mut self, tools: &[(&str, Value)]) -> Vec<&'static str> {
+        self.answer_with("", tools, |_| {});
+        self.run_calls()
     }
 
-    pub(super) fn runs(&mut self) -> Vec<&'static str> {
+    pub(super) fn run_calls(&mut self) -> Vec<&'static str> {
         let decision = self.0.decide();
-        let Act::RunTools(batch) = decision.act else { panic!("no tools are planned") };
+        let Action::RunTools(batch) = decision.act else { panic!("no tools are planned") };
         if decision.phase != self.0.state.phase {
             self.0.push(docket_schema::run::PhaseChanged { phase: decision.phase });
         }
@@ -142,7 +148,7 @@ impl Play {
             });
         }
         let run = |tool: super::PlannedTool| {
-            let allowed = matches!(tool.policy, Verdict::Allow { .. });
+            let allowed = matches!(tool.policy, PolicyVerdict::Allow { .. });
             self.0.push(ToolFinished {
                 call: tool.call,
                 status: if allowed { ToolStatus::Ok } else { ToolStatus::Refused },
@@ -156,18 +162,18 @@ impl Play {
         batch.into_iter().map(run).collect()
     }
 
-    pub(super) fn fails(&mut self, error: &str, retry_in_ms: Option<u64>) -> &mut Self {
-        self.wants_rest(error, retry_in_ms, None)
+    pub(super) fn fail_call(&mut self, error: &str, retry_in_ms: Option<u64>) -> &mut Self {
+        self.fail_with_retry_after(error, retry_in_ms, None)
     }
 
     /// It fails, and says how long it wants to be left alone.
-    pub(super) fn wants_rest(
+    pub(super) fn fail_with_retry_after(
         &mut self,
         error: &str,
         retry_in_ms: Option<u64>,
         retry_after_ms: Option<u64>,
     ) -> &mut Self {
-        let call = self.ask().call;
+        let call = self.request_model().call;
         let (error, message) = (error.into(), "busy".into());
         self.0.push(ModelFailed {
             call,
@@ -182,155 +188,183 @@ impl Play {
     }
 
     /// Somebody goes on with it, maybe with another model.
-    pub(super) fn is_forked(&mut self, models: Option<Models>) -> &mut Self {
+    pub(super) fn fork_run(&mut self, models: Option<RunModels>) -> &mut Self {
         let state = &mut self.0.state;
         let (task, run) = state.pins.as_deref().map(|pins| (pins.task, pins.run)).expect("begun");
         let (seq, hash, turn) = (state.seq, state.hash, state.turn);
-        let (why, parent) = (ForkWhy::Resume, run);
+        let (why, parent) = (ForkReason::Resume, run);
         let forked = Forked { run, task, parent, seq, hash, turn, why, engine: None, models, hint: None };
         let meta = EventMeta { seq: Seq(1), hash: EventHash::ZERO, turn, epoch: Epoch(2) };
         state.apply(meta, forked.into()).expect("legal");
         self
     }
 
-    pub(super) fn check(&self, then: &str) -> &Self {
-        assert_eq!(self.gist(), then);
+    pub(super) fn assert_next(&self, then: &str) -> &Self {
+        assert_eq!(self.describe_next(), then);
         self
     }
 }
 
-pub(super) fn read() -> (&'static str, Value) {
+pub(super) fn read_call() -> (&'static str, Value) {
     ("read_file", json!({ "path": "a" }))
 }
 
-pub(super) fn edit() -> (&'static str, Value) {
+pub(super) fn edit_call() -> (&'static str, Value) {
     ("edit_file", json!({ "path": "a", "edits": [] }))
 }
 
 #[test]
-fn the_cheap_model_looks_around_and_the_main_one_changes() {
-    let mut play = Play::of(settings(), other("cheap", 100_000), None);
-    play.check("ask cheap attempt 1 wait 0");
+fn explore_model_reads_and_main_model_edits() {
+    let mut play = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+    play.assert_next("ask cheap attempt 1 wait 0");
     assert_eq!(play.next_call().output_tokens_max, 50, "its own limit");
-    assert_eq!(play.calls(&[read(), read()]), ["allowed", "allowed"]);
-    play.check("ask cheap attempt 1 wait 0");
+    assert_eq!(play.answer_with_calls(&[read_call(), read_call()]), ["allowed", "allowed"]);
+    play.assert_next("ask cheap attempt 1 wait 0");
     // What it wants to write is left to the other: its reads are done all the same.
-    assert_eq!(play.calls(&[read(), edit()]), ["allowed", "denied"]);
-    play.check("ask main attempt 1 wait 0");
+    assert_eq!(play.answer_with_calls(&[read_call(), edit_call()]), ["allowed", "denied"]);
+    play.assert_next("ask main attempt 1 wait 0");
     assert_eq!(play.next_call().output_tokens_max, 1000);
     // For good: neither reading again nor a failed change brings the cheap one back.
-    assert_eq!(play.calls(&[read()]), ["allowed"]);
-    play.check("ask main attempt 1 wait 0");
-    assert_eq!(play.calls(&[edit()]), ["allowed"]);
-    play.check("ask main attempt 1 wait 0");
+    assert_eq!(play.answer_with_calls(&[read_call()]), ["allowed"]);
+    play.assert_next("ask main attempt 1 wait 0");
+    assert_eq!(play.answer_with_calls(&[edit_call()]), ["allowed"]);
+    play.assert_next("ask main attempt 1 wait 0");
 }
 
 #[test]
-fn who_only_looks_around_does_not_end_the_run() {
+fn explore_model_cannot_end_the_run() {
     for said in ["All is well.", "BLOCKED: which one?", ""] {
-        let mut play = Play::of(settings(), other("cheap", 100_000), None);
-        play.says(said).check("ask main attempt 1 wait 0 nudged");
+        let mut play = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+        play.answer_text(said).assert_next("ask main attempt 1 wait 0 nudged");
         if said.is_empty() {
             // The main one's first word, and nothing was done yet.
-            play.says("Done.").check("ask main attempt 1 wait 0 nudged");
+            play.answer_text("Done.").assert_next("ask main attempt 1 wait 0 nudged");
         }
-        play.says("Done.");
-        assert!(play.gist().starts_with("gates"), "{said}");
+        play.answer_text("Done.");
+        assert!(play.describe_next().starts_with("gates"), "{said}");
     }
-    let mut refused = Play::of(settings(), other("cheap", 100_000), None);
-    refused.answers("No.", &[], |answer| answer.stop = StopReason::Refusal);
-    refused.check("ask main attempt 1 wait 0 nudged");
+    let mut refused = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+    refused.answer_with("No.", &[], |answer| answer.stop = StopReason::Refusal);
+    refused.assert_next("ask main attempt 1 wait 0 nudged");
 }
 
 #[test]
-fn looking_around_ends_with_its_window_and_with_half_of_the_turns() {
-    let small = Play::of(settings(), other("cheap", 2), None);
-    small.check("ask main attempt 1 wait 0");
-    let mut long = Play::of(RunSettings { turns_max: 4, ..settings() }, other("cheap", 100_000), None);
+fn exploring_ends_at_the_context_window_or_half_of_the_turns() {
+    let small = ModelScenario::new(model_settings(), other_model("cheap", 2), None);
+    small.assert_next("ask main attempt 1 wait 0");
+    let mut long = ModelScenario::new(
+        RunSettings { turns_max: 4, ..model_settings() },
+        other_model("cheap", 100_000),
+        None,
+    );
     for _ in 0..2 {
-        long.check("ask cheap attempt 1 wait 0");
-        long.calls(&[read()]);
+        long.assert_next("ask cheap attempt 1 wait 0");
+        long.answer_with_calls(&[read_call()]);
     }
-    long.check("ask main attempt 1 wait 0");
+    long.assert_next("ask main attempt 1 wait 0");
     // What is too long for it is not made shorter where the other takes it.
-    let mut refused = Play::of(settings(), other("cheap", 100_000), None);
-    refused.fails("context_too_long", None).check("ask main attempt 2 wait 0");
+    let mut refused = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+    refused.fail_call("context_too_long", None).assert_next("ask main attempt 2 wait 0");
 }
 
 #[test]
-fn a_model_that_stays_overloaded_is_stood_in_for() {
-    let mut play = Play::of(settings(), None, other("spare", 100_000));
-    play.fails("overloaded", Some(70)).check("ask main attempt 2 wait 70");
-    play.fails("rate_limited", Some(90)).check("ask spare attempt 3 wait 0");
-    play.fails("server", Some(5)).check("ask spare attempt 4 wait 5");
-    play.calls(&[edit()]);
+fn fallback_replaces_a_model_that_stays_overloaded() {
+    let mut play = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
+    play.fail_call("overloaded", Some(70)).assert_next("ask main attempt 2 wait 70");
+    play.fail_call("rate_limited", Some(90)).assert_next("ask spare attempt 3 wait 0");
+    play.fail_call("server", Some(5)).assert_next("ask spare attempt 4 wait 5");
+    play.answer_with_calls(&[edit_call()]);
     // The next turn tries the model itself, once.
-    play.check("ask main attempt 1 wait 0");
-    play.fails("overloaded", Some(70)).check("ask spare attempt 2 wait 0");
-    play.calls(&[read()]);
-    play.check("ask main attempt 1 wait 0");
+    play.assert_next("ask main attempt 1 wait 0");
+    play.fail_call("overloaded", Some(70)).assert_next("ask spare attempt 2 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    play.assert_next("ask main attempt 1 wait 0");
     // It is back: from here on it has its patience again.
-    play.calls(&[read()]);
-    play.fails("overloaded", Some(70)).check("ask main attempt 2 wait 70");
+    play.answer_with_calls(&[read_call()]);
+    play.fail_call("overloaded", Some(70)).assert_next("ask main attempt 2 wait 70");
 }
 
 #[test]
-fn only_overload_is_stood_in_for_and_not_for_ever() {
+fn fallback_is_used_only_for_overload_and_not_forever() {
     for (error, then) in [
         ("invalid_request", "failed Model: busy"),
         ("protocol", "failed Model: busy"),
         // The provider wants to be left alone for longer than anybody waits.
         ("rate_limited", "ask spare attempt 2 wait 0"),
     ] {
-        let mut play = Play::of(settings(), None, other("spare", 100_000));
-        play.fails(error, None).check(then);
+        let mut play = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
+        play.fail_call(error, None).assert_next(then);
     }
-    let mut away = Play::of(settings(), None, other("spare", 100_000));
-    away.fails("rate_limited", None).fails("overloaded", Some(8)).check("ask spare attempt 3 wait 8");
-    let mut cut = Play::of(settings(), None, other("spare", 100_000));
-    cut.fails("cut_stream", Some(1)).fails("cut_stream", Some(1)).check("ask main attempt 3 wait 1");
-    let mut both = Play::of(settings(), None, other("spare", 100_000));
-    both.fails("overloaded", Some(1)).fails("overloaded", Some(1));
+    let mut away = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
+    away.fail_call("rate_limited", None)
+        .fail_call("overloaded", Some(8))
+        .assert_next("ask spare attempt 3 wait 8");
+    let mut cut = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
+    cut.fail_call("cut_stream", Some(1))
+        .fail_call("cut_stream", Some(1))
+        .assert_next("ask main attempt 3 wait 1");
+    let mut both = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
+    both.fail_call("overloaded", Some(1)).fail_call("overloaded", Some(1));
     for attempt in 3..=5 {
-        both.check(&format!("ask spare attempt {attempt} wait {}", if attempt == 3 { 0 } else { 1 }));
-        both.fails("overloaded", Some(1));
+        both.assert_next(&format!("ask spare attempt {attempt} wait {}", if attempt == 3 { 0 } else { 1 }));
+        both.fail_call("overloaded", Some(1));
     }
-    both.check("failed Model: 3 attempts failed; the last one: busy");
-    let mut alone = Play::of(settings(), None, None);
-    alone.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask main attempt 3 wait 1");
-    let mut never = Play::of(RunSettings { fallback_after: 0, ..settings() }, None, other("spare", 100_000));
-    never.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask main attempt 3 wait 1");
+    both.assert_next("failed Model: 3 attempts failed; the last one: busy");
+    let mut alone = ModelScenario::new(model_settings(), None, None);
+    alone
+        .fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask main attempt 3 wait 1");
+    let mut never = ModelScenario::new(
+        RunSettings { fallback_after: 0, ..model_settings() },
+        None,
+        other_model("spare", 100_000),
+    );
+    never
+        .fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask main attempt 3 wait 1");
 }
 
 #[test]
-fn the_main_model_stands_in_for_one_that_explores_where_no_other_does() {
-    let mut play = Play::of(settings(), other("cheap", 100_000), None);
-    play.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask main attempt 3 wait 0");
-    assert_eq!(play.calls(&[edit()]), ["allowed"], "it is the main one that answered");
-    let mut spare = Play::of(settings(), other("cheap", 100_000), other("spare", 100_000));
-    spare.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask spare attempt 3 wait 0");
-    assert_eq!(spare.calls(&[edit()]), ["denied"], "in place of one that only explores");
-    spare.check("ask main attempt 1 wait 0");
+fn main_model_replaces_the_explore_model_without_a_fallback() {
+    let mut play = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+    play.fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask main attempt 3 wait 0");
+    assert_eq!(play.answer_with_calls(&[edit_call()]), ["allowed"], "it is the main one that answered");
+    let mut spare =
+        ModelScenario::new(model_settings(), other_model("cheap", 100_000), other_model("spare", 100_000));
+    spare
+        .fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask spare attempt 3 wait 0");
+    assert_eq!(spare.answer_with_calls(&[edit_call()]), ["denied"], "in place of one that only explores");
+    spare.assert_next("ask main attempt 1 wait 0");
 }
 
 #[test]
-fn a_budget_of_tokens_is_kept_before_the_call_and_bounds_its_answer() {
-    let mut play = Play::of(RunSettings { tokens_max: 2000, ..settings() }, None, None);
+fn token_budget_is_checked_before_the_call_and_caps_its_answer() {
+    let mut play = ModelScenario::new(RunSettings { tokens_max: 2000, ..model_settings() }, None, None);
     let first = play.next_call().output_tokens_max;
     assert_eq!(first, 1000, "all of it fits");
-    play.answers("", &[read()], |answer| {
-        answer.usage =
-            Usage { input_tokens: 100, cache_read_tokens: 500, output_tokens: 200, ..Usage::default() };
+    play.answer_with("", &[read_call()], |answer| {
+        answer.usage = TokenUsage {
+            input_tokens: 100,
+            cache_read_tokens: 500,
+            output_tokens: 200,
+            ..TokenUsage::default()
+        };
     });
-    play.runs();
+    play.run_calls();
     // 800 are used; the next request has those and a few more.
     let next = play.next_call().output_tokens_max;
     assert!((300..400).contains(&next), "{next}");
-    play.answers("", &[read()], |answer| {
-        answer.usage = Usage { input_tokens: 850, output_tokens: 100, ..Usage::default() };
+    play.answer_with("", &[read_call()], |answer| {
+        answer.usage = TokenUsage { input_tokens: 850, output_tokens: 100, ..TokenUsage::default() };
     });
-    play.runs();
-    let end = play.gist();
+    play.run_calls();
+    let end = play.describe_next();
     assert!(
         end.starts_with(
             "failed Limit: the budget of 2000 tokens does not pay for another call: 1750 are used"
@@ -340,52 +374,57 @@ fn a_budget_of_tokens_is_kept_before_the_call_and_bounds_its_answer() {
 }
 
 #[test]
-fn whoever_goes_on_with_a_run_has_budgets_of_its_own() {
-    let mut play = Play::of(RunSettings { tokens_max: 2000, ..settings() }, None, None);
-    play.answers("", &[read()], |answer| answer.usage = Usage { input_tokens: 1900, ..Usage::default() });
-    play.runs();
-    assert!(play.gist().starts_with("failed Limit"), "{}", play.gist());
+fn forked_run_has_its_own_budgets() {
+    let mut play = ModelScenario::new(RunSettings { tokens_max: 2000, ..model_settings() }, None, None);
+    play.answer_with("", &[read_call()], |answer| {
+        answer.usage = TokenUsage { input_tokens: 1900, ..TokenUsage::default() }
+    });
+    play.run_calls();
+    assert!(play.describe_next().starts_with("failed Limit"), "{}", play.describe_next());
     // Of 2000 the request takes 1900 and what came since: too little is left for an answer.
     assert!(
-        play.is_forked(None)
-            .gist()
+        play.fork_run(None)
+            .describe_next()
             .starts_with("failed Limit: the budget of 2000 tokens does not pay for another call: 0 are")
     );
-    let mut time = Play::of(RunSettings { time_max_ms: 1000, ..settings() }, None, None);
-    time.calls(&[read()]);
-    assert!(time.gist().starts_with("failed Limit"), "{}", time.gist());
-    time.is_forked(None).check("ask main attempt 1 wait 0");
+    let mut time = ModelScenario::new(RunSettings { time_max_ms: 1000, ..model_settings() }, None, None);
+    time.answer_with_calls(&[read_call()]);
+    assert!(time.describe_next().starts_with("failed Limit"), "{}", time.describe_next());
+    time.fork_run(None).assert_next("ask main attempt 1 wait 0");
 }
 
 #[test]
-fn a_model_that_stands_in_is_asked_within_its_own_window() {
-    let mut play = Play::of(settings(), None, other("spare", 6000));
+fn fallback_request_fits_its_own_context_window() {
+    let mut play = ModelScenario::new(model_settings(), None, other_model("spare", 6000));
     play.1 = "a long result\n".repeat(200);
     for _ in 0..9 {
-        play.calls(&[read()]);
+        play.answer_with_calls(&[read_call()]);
     }
-    play.check("ask main attempt 1 wait 0");
-    play.fails("overloaded", Some(1)).fails("overloaded", Some(1));
-    assert!(play.gist().starts_with("compact "), "{}", play.gist());
-    let mut large = Play::of(settings(), None, other("spare", 60_000));
+    play.assert_next("ask main attempt 1 wait 0");
+    play.fail_call("overloaded", Some(1)).fail_call("overloaded", Some(1));
+    assert!(play.describe_next().starts_with("compact "), "{}", play.describe_next());
+    let mut large = ModelScenario::new(model_settings(), None, other_model("spare", 60_000));
     large.1 = "a long result\n".repeat(200);
     for _ in 0..9 {
-        large.calls(&[read()]);
+        large.answer_with_calls(&[read_call()]);
     }
-    large.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask spare attempt 3 wait 0");
+    large
+        .fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask spare attempt 3 wait 0");
 }
 
 #[test]
-fn a_budget_of_money_counts_what_a_cache_spares() {
-    let spent = |usage: Usage, cost_nusd: u64, max: u64| {
-        let mut play = Play::of(RunSettings { cost_max_nusd: max, ..settings() }, None, None);
-        play.answers("", &[read()], |answer| (answer.usage, answer.cost_nusd) = (usage, cost_nusd));
-        play.runs();
+fn money_budget_counts_cache_savings() {
+    let spent = |usage: TokenUsage, cost_nusd: u64, max: u64| {
+        let mut play = ModelScenario::new(RunSettings { cost_max_nusd: max, ..model_settings() }, None, None);
+        play.answer_with("", &[read_call()], |answer| (answer.usage, answer.cost_nusd) = (usage, cost_nusd));
+        play.run_calls();
         play
     };
     // 10 000 tokens at 1000 nano-dollars and the shortest answer, 256 at 5000: 11.28 million and a little.
-    let usage = Usage { input_tokens: 10_000, ..Usage::default() };
-    let broke = spent(usage, 10_000_000, 21_000_000).gist();
+    let usage = TokenUsage { input_tokens: 10_000, ..TokenUsage::default() };
+    let broke = spent(usage, 10_000_000, 21_000_000).describe_next();
     assert!(
         broke
             .starts_with("failed Limit: the budget of $0.021 does not pay for another call: $0.010 is spent"),
@@ -394,37 +433,38 @@ fn a_budget_of_money_counts_what_a_cache_spares() {
     let pays = spent(usage, 10_000_000, 22_000_000).next_call().output_tokens_max;
     assert!((256..400).contains(&pays), "as long as the rest pays for: {pays}");
     // The same tokens from a cache cost a tenth.
-    let cached = Usage { cache_read_tokens: 10_000, ..Usage::default() };
+    let cached = TokenUsage { cache_read_tokens: 10_000, ..TokenUsage::default() };
     assert_eq!(spent(cached, 10_000_000, 21_000_000).next_call().output_tokens_max, 1000);
     // Nothing is asked where not even the first call is paid for.
-    let poor = Play::of(RunSettings { cost_max_nusd: 1000, ..settings() }, None, None).gist();
+    let poor = ModelScenario::new(RunSettings { cost_max_nusd: 1000, ..model_settings() }, None, None)
+        .describe_next();
     assert!(poor.starts_with("failed Limit: the budget of $0.000001 "), "{poor}");
 }
 
 #[test]
-fn a_budget_of_time_counts_work_and_waits_for_the_model() {
-    let mut play = Play::of(RunSettings { time_max_ms: 10_000, ..settings() }, None, None);
-    play.fails("overloaded", Some(3000)).check("ask main attempt 2 wait 3000");
-    play.answers("", &[read()], |answer| answer.total_ms = 3000);
-    play.runs();
-    play.check("ask main attempt 1 wait 0");
-    play.calls(&[read()]);
-    let end = play.gist();
+fn time_budget_counts_work_and_model_waits() {
+    let mut play = ModelScenario::new(RunSettings { time_max_ms: 10_000, ..model_settings() }, None, None);
+    play.fail_call("overloaded", Some(3000)).assert_next("ask main attempt 2 wait 3000");
+    play.answer_with("", &[read_call()], |answer| answer.total_ms = 3000);
+    play.run_calls();
+    play.assert_next("ask main attempt 1 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    let end = play.describe_next();
     assert!(end.starts_with("failed Limit: the budget of time is used up: 10 s of 10 s"), "{end}");
 }
 
 #[test]
-fn a_budget_of_turns_is_kept_before_the_call() {
-    let mut play = Play::of(RunSettings { turns_max: 2, ..settings() }, None, None);
+fn turn_budget_is_checked_before_the_call() {
+    let mut play = ModelScenario::new(RunSettings { turns_max: 2, ..model_settings() }, None, None);
     for _ in 0..2 {
-        play.check("ask main attempt 1 wait 0");
-        play.calls(&[read()]);
+        play.assert_next("ask main attempt 1 wait 0");
+        play.answer_with_calls(&[read_call()]);
     }
-    play.check("failed TurnLimit: the cap of 2 turns is reached");
+    play.assert_next("failed TurnLimit: the cap of 2 turns is reached");
 }
 
 #[test]
-fn a_refusal_asks_a_person_at_once() {
+fn refusal_asks_a_person_at_once() {
     for (said, question, then) in [
         (
             "I cannot do that.",
@@ -437,9 +477,11 @@ fn a_refusal_asks_a_person_at_once() {
             "ask main attempt 1 wait 0 nudged",
         ),
     ] {
-        let mut play = Play::of(settings(), None, None);
-        play.answers(said, &[], |answer| answer.stop = StopReason::Refusal);
-        let Act::Block { question: asked, why, .. } = play.0.decide().act else { panic!("{}", play.gist()) };
+        let mut play = ModelScenario::new(model_settings(), None, None);
+        play.answer_with(said, &[], |answer| answer.stop = StopReason::Refusal);
+        let Action::Block { question: asked, why, .. } = play.0.decide().act else {
+            panic!("{}", play.describe_next())
+        };
         assert_eq!(asked, question.into());
         play.0.push(docket_schema::run::RunBlocked {
             question: asked,
@@ -449,48 +491,53 @@ fn a_refusal_asks_a_person_at_once() {
             decision: DecisionHash::ZERO,
         });
         play.0.push(BlockerAnswered { text: "It is our own server.".into(), by: "me".into() });
-        play.check(then);
+        play.assert_next(then);
     }
     // Another model is asked in its place; the same one stands by what it said.
     for (models, then) in [
         (None, "block for another reason"),
-        (Some(Models::only(model("other"), ModelTerms::default())), "ask other attempt 1 wait 0 nudged"),
+        (
+            Some(RunModels::single_model(model("other"), ModelTerms::default())),
+            "ask other attempt 1 wait 0 nudged",
+        ),
     ] {
-        let mut play = Play::of(settings(), None, None);
-        play.answers("No.", &[], |answer| answer.stop = StopReason::Refusal);
-        play.is_forked(models).check(then);
+        let mut play = ModelScenario::new(model_settings(), None, None);
+        play.answer_with("No.", &[], |answer| answer.stop = StopReason::Refusal);
+        play.fork_run(models).assert_next(then);
     }
     // A log that began before refusals were heeded decides as it did.
-    let mut old = Play::of(SETTINGS, None, None);
-    old.answers("I cannot do that.", &[], |answer| answer.stop = StopReason::Refusal);
-    old.check("gates g1-0");
+    let mut old = ModelScenario::new(SETTINGS, None, None);
+    old.answer_with("I cannot do that.", &[], |answer| answer.stop = StopReason::Refusal);
+    old.assert_next("gates g1-0");
 }
 
 #[test]
-fn a_cut_answer_is_no_claim_to_be_done() {
+fn truncated_answer_does_not_count_as_done() {
     for (said, stop) in [
         ("First I will", StopReason::MaxTokens),
         ("", StopReason::MaxTokens),
         ("First I", StopReason::Other("model_context_window_exceeded".to_owned())),
     ] {
-        let mut play = Play::of(settings(), None, None);
-        let cut = |play: &mut Play| drop(play.answers(said, &[], |answer| answer.stop = stop.clone()).gist());
+        let mut play = ModelScenario::new(model_settings(), None, None);
+        let cut = |play: &mut ModelScenario| {
+            drop(play.answer_with(said, &[], |answer| answer.stop = stop.clone()).describe_next())
+        };
         cut(&mut play);
-        play.check("ask main attempt 1 wait 0 nudged");
+        play.assert_next("ask main attempt 1 wait 0 nudged");
         assert!(play.next_call().nudge.is_some_and(|words| words.contains("smaller parts")));
         cut(&mut play);
-        let end = play.gist();
+        let end = play.describe_next();
         assert!(
             end.starts_with("failed Model: 2 answers in a row were cut at the limit of 1000 tokens"),
             "{end}"
         );
     }
     // A call that was whole is run, whatever cut the answer behind it.
-    let mut call = Play::of(settings(), None, None);
-    call.answers("", &[read()], |answer| answer.stop = StopReason::MaxTokens);
-    assert_eq!(call.runs(), ["allowed"]);
-    call.check("ask main attempt 1 wait 0");
-    let mut old = Play::of(SETTINGS, None, None);
-    old.answers("First I will", &[], |answer| answer.stop = StopReason::MaxTokens);
-    old.check("gates g1-0");
+    let mut call = ModelScenario::new(model_settings(), None, None);
+    call.answer_with("", &[read_call()], |answer| answer.stop = StopReason::MaxTokens);
+    assert_eq!(call.run_calls(), ["allowed"]);
+    call.assert_next("ask main attempt 1 wait 0");
+    let mut old = ModelScenario::new(SETTINGS, None, None);
+    old.answer_with("First I will", &[], |answer| answer.stop = StopReason::MaxTokens);
+    old.assert_next("gates g1-0");
 }

@@ -2,224 +2,260 @@
 
 use docket_schema::{
     message::ModelRef,
-    run::{BY_CLOCK, BlockerAnswered, Effort, FailureKind, Models, RunEvent, RunOutcome, RunSettings},
+    run::{
+        BY_OUTAGE_TIMER, BlockerAnswered, FailureKind, ReasoningEffort, RunEvent, RunModels, RunOutcome,
+        RunSettings,
+    },
 };
 use serde_json::json;
 
 use super::{
-    Act, Manner,
-    models_tests::{Play, edit, model, other, read, settings},
+    Action, SamplingOptions,
+    models_tests::{ModelScenario, edit_call, model, model_settings, other_model, read_call},
 };
 
-use crate::run::announce;
+use crate::run::intent_events;
 
-fn today() -> RunSettings {
-    RunSettings { fallback_turns: 2, model_rules: 1, rest_at_outage: true, ..settings() }
+fn current_settings() -> RunSettings {
+    RunSettings { fallback_turns: 2, model_rules: 1, rest_at_outage: true, ..model_settings() }
 }
 
 #[test]
-fn every_lasting_outage_is_stood_in_for() {
+fn fallback_replaces_a_model_in_any_lasting_outage() {
     for error in ["cut_stream", "timeout", "connect", "server", "overloaded"] {
-        let mut play = Play::of(today(), None, other("spare", 100_000));
-        play.fails(error, Some(70)).check("ask main attempt 2 wait 70");
-        play.fails(error, Some(70)).check("ask spare attempt 3 wait 0");
+        let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+        play.fail_call(error, Some(70)).assert_next("ask main attempt 2 wait 70");
+        play.fail_call(error, Some(70)).assert_next("ask spare attempt 3 wait 0");
         // One that comes and goes: after the last attempt that its kind has.
-        let mut once = Play::of(today(), None, other("spare", 100_000));
-        once.fails(error, None).check("ask spare attempt 2 wait 0");
+        let mut once = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+        once.fail_call(error, None).assert_next("ask spare attempt 2 wait 0");
     }
-    let mut mixed = Play::of(today(), None, other("spare", 100_000));
-    mixed.fails("timeout", Some(1)).fails("cut_stream", Some(1)).check("ask spare attempt 3 wait 0");
+    let mut mixed = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    mixed
+        .fail_call("timeout", Some(1))
+        .fail_call("cut_stream", Some(1))
+        .assert_next("ask spare attempt 3 wait 0");
 }
 
 #[test]
-fn who_stands_in_keeps_some_turns_and_then_the_model_itself_is_tried_once() {
-    let mut play = Play::of(today(), None, other("spare", 100_000));
-    play.fails("overloaded", Some(70)).fails("overloaded", Some(70));
+fn fallback_keeps_some_turns_then_the_original_model_is_tried_once() {
+    let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    play.fail_call("overloaded", Some(70)).fail_call("overloaded", Some(70));
     for _ in 0..2 {
-        assert!(play.gist().starts_with("ask spare"), "{}", play.gist());
-        play.calls(&[read()]);
+        assert!(play.describe_next().starts_with("ask spare"), "{}", play.describe_next());
+        play.answer_with_calls(&[read_call()]);
     }
-    play.check("ask main attempt 1 wait 0");
-    play.fails("overloaded", Some(70)).check("ask spare attempt 2 wait 0");
-    play.calls(&[read()]);
-    play.check("ask spare attempt 1 wait 0");
-    play.calls(&[edit()]);
-    play.check("ask main attempt 1 wait 0");
-    play.calls(&[read()]);
+    play.assert_next("ask main attempt 1 wait 0");
+    play.fail_call("overloaded", Some(70)).assert_next("ask spare attempt 2 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    play.assert_next("ask spare attempt 1 wait 0");
+    play.answer_with_calls(&[edit_call()]);
+    play.assert_next("ask main attempt 1 wait 0");
+    play.answer_with_calls(&[read_call()]);
     // It is back, with its patience.
-    play.check("ask main attempt 1 wait 0");
-    play.fails("overloaded", Some(70)).check("ask main attempt 2 wait 70");
+    play.assert_next("ask main attempt 1 wait 0");
+    play.fail_call("overloaded", Some(70)).assert_next("ask main attempt 2 wait 70");
 }
 
 #[test]
-fn who_wants_to_be_left_alone_is() {
-    let mut play = Play::of(today(), None, other("spare", 100_000));
+fn retry_after_is_respected_before_trying_a_model_again() {
+    let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
     // A tool takes a second, an answer two: after three turns nine of the ten seconds have passed.
-    play.fails("rate_limited", Some(10_000)).wants_rest("rate_limited", Some(10_000), Some(10_000));
+    play.fail_call("rate_limited", Some(10_000)).fail_with_retry_after(
+        "rate_limited",
+        Some(10_000),
+        Some(10_000),
+    );
     for _ in 0..4 {
-        assert!(play.gist().starts_with("ask spare"), "{}", play.gist());
-        play.answers("", &[read()], |answer| answer.total_ms = 2000);
-        play.runs();
+        assert!(play.describe_next().starts_with("ask spare"), "{}", play.describe_next());
+        play.answer_with("", &[read_call()], |answer| answer.total_ms = 2000);
+        play.run_calls();
     }
-    play.check("ask main attempt 1 wait 0");
+    play.assert_next("ask main attempt 1 wait 0");
     // Also where that is longer than anybody waits, and the first failure the last.
-    let mut long = Play::of(today(), None, other("spare", 100_000));
-    long.wants_rest("rate_limited", None, Some(12_000));
+    let mut long = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    long.fail_with_retry_after("rate_limited", None, Some(12_000));
     for _ in 0..4 {
-        assert!(long.gist().starts_with("ask spare"), "{}", long.gist());
-        long.answers("", &[read()], |answer| answer.total_ms = 2000);
-        long.runs();
+        assert!(long.describe_next().starts_with("ask spare"), "{}", long.describe_next());
+        long.answer_with("", &[read_call()], |answer| answer.total_ms = 2000);
+        long.run_calls();
     }
-    long.check("ask main attempt 1 wait 0");
+    long.assert_next("ask main attempt 1 wait 0");
 }
 
 #[test]
-fn where_the_one_that_stands_in_is_away_too_the_model_itself_is_tried() {
-    let mut play = Play::of(today(), None, other("spare", 100_000));
-    play.fails("overloaded", Some(1)).fails("overloaded", Some(1));
-    play.calls(&[read()]);
-    play.fails("timeout", Some(5)).check("ask spare attempt 2 wait 5");
-    play.fails("timeout", Some(5)).check("ask main attempt 3 wait 0");
-    play.calls(&[read()]);
-    play.check("ask main attempt 1 wait 0");
+fn original_model_is_tried_if_the_fallback_is_down_too() {
+    let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    play.fail_call("overloaded", Some(1)).fail_call("overloaded", Some(1));
+    play.answer_with_calls(&[read_call()]);
+    play.fail_call("timeout", Some(5)).assert_next("ask spare attempt 2 wait 5");
+    play.fail_call("timeout", Some(5)).assert_next("ask main attempt 3 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    play.assert_next("ask main attempt 1 wait 0");
     // And where both stay away it rests, as it does without a second model.
-    let mut both = Play::of(today(), None, other("spare", 100_000));
-    while both.gist().starts_with("ask") {
-        both.fails("connect", Some(1));
+    let mut both = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    while both.describe_next().starts_with("ask") {
+        both.fail_call("connect", Some(1));
     }
-    let Act::Block { .. } = both.0.decide().act else { panic!("{}", both.gist()) };
+    let Action::Block { .. } = both.0.decide().act else { panic!("{}", both.describe_next()) };
 }
 
 #[test]
-fn only_a_wait_that_is_kept_uses_up_time() {
-    let timed = || RunSettings { time_max_ms: 60_000, ..today() };
+fn only_completed_waits_count_against_the_time_budget() {
+    let timed = || RunSettings { time_max_ms: 60_000, ..current_settings() };
     // Who stands in is asked at once: the half minute is not waited.
-    let mut play = Play::of(timed(), None, other("spare", 100_000));
-    play.fails("overloaded", Some(29_000)).fails("overloaded", Some(29_000));
-    assert_eq!(play.0.state.asking.worked_ms, 4000 + 29_000, "two failures of two seconds and one wait");
-    play.check("ask spare attempt 3 wait 0");
-    play.calls(&[read()]);
-    assert_eq!(play.0.state.asking.worked_ms, 4000 + 29_000 + 1000);
+    let mut play = ModelScenario::new(timed(), None, other_model("spare", 100_000));
+    play.fail_call("overloaded", Some(29_000)).fail_call("overloaded", Some(29_000));
+    assert_eq!(
+        play.0.state.model_attempts.worked_ms,
+        4000 + 29_000,
+        "two failures of two seconds and one wait"
+    );
+    play.assert_next("ask spare attempt 3 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    assert_eq!(play.0.state.model_attempts.worked_ms, 4000 + 29_000 + 1000);
     // A wait that would go beyond the budget is not begun.
-    let mut alone = Play::of(timed(), None, None);
-    alone.fails("overloaded", Some(50_000)).check("ask main attempt 2 wait 50000");
-    alone.fails("overloaded", Some(50_000));
-    assert!(alone.gist().starts_with("failed Limit: the budget of time"), "{}", alone.gist());
+    let mut alone = ModelScenario::new(timed(), None, None);
+    alone.fail_call("overloaded", Some(50_000)).assert_next("ask main attempt 2 wait 50000");
+    alone.fail_call("overloaded", Some(50_000));
+    assert!(
+        alone.describe_next().starts_with("failed Limit: the budget of time"),
+        "{}",
+        alone.describe_next()
+    );
 }
 
 #[test]
-fn a_budget_of_money_ends_where_somebody_goes_on_with_a_model_without_a_price() {
-    let mut play = Play::of(RunSettings { cost_max_nusd: 1_000_000_000, ..today() }, None, None);
-    play.calls(&[read()]);
-    play.check("ask main attempt 1 wait 0");
-    play.is_forked(Some(Models::only(model("next"), docket_schema::run::ModelTerms::default())));
-    let Act::End { result: RunOutcome::Failed { why, message }, .. } = play.0.decide().act else {
-        panic!("{}", play.gist())
+fn continuing_with_an_unpriced_model_fails_a_money_budget() {
+    let mut play =
+        ModelScenario::new(RunSettings { cost_max_nusd: 1_000_000_000, ..current_settings() }, None, None);
+    play.answer_with_calls(&[read_call()]);
+    play.assert_next("ask main attempt 1 wait 0");
+    play.fork_run(Some(RunModels::single_model(model("next"), docket_schema::run::ModelTerms::default())));
+    let Action::End { result: RunOutcome::Failed { why, message }, .. } = play.0.decide().act else {
+        panic!("{}", play.describe_next())
     };
     assert_eq!(why, FailureKind::Configuration);
     assert!(message.contains("no price is known for anthropic:next"), "{message}");
 }
 
 #[test]
-fn rests_at_an_outage_are_counted_until_somebody_answers() {
-    let mut play = Play::of(today(), None, None);
-    let rests = |play: &mut Play| {
-        while play.gist().starts_with("ask") {
-            play.fails("connect", Some(1));
+fn outage_waits_are_counted_until_a_model_answers() {
+    let mut play = ModelScenario::new(current_settings(), None, None);
+    let rests = |play: &mut ModelScenario| {
+        while play.describe_next().starts_with("ask") {
+            play.fail_call("connect", Some(1));
         }
-        let (_, event) = announce(&play.0.state, &play.0.decide(), None).pop().expect("an intent");
+        let (_, event) = intent_events(&play.0.state, &play.0.decide(), None).pop().expect("an intent");
         let RunEvent::RunBlocked(blocked) = event else { panic!("{event:?}") };
         play.0.push(blocked.clone());
         blocked.outages
     };
-    let wakes = |play: &mut Play, by: &str| {
+    let wakes = |play: &mut ModelScenario, by: &str| {
         play.0.push(BlockerAnswered { text: "".into(), by: by.into() });
     };
     assert_eq!(rests(&mut play), 1);
-    wakes(&mut play, BY_CLOCK);
+    wakes(&mut play, BY_OUTAGE_TIMER);
     assert_eq!(rests(&mut play), 2);
     wakes(&mut play, "me");
     assert_eq!(rests(&mut play), 1);
-    wakes(&mut play, BY_CLOCK);
-    play.calls(&[read()]);
+    wakes(&mut play, BY_OUTAGE_TIMER);
+    play.answer_with_calls(&[read_call()]);
     assert_eq!(rests(&mut play), 1);
     // Where a person is wanted no clock helps, and by the first rules none is asked.
-    let mut old = Play::of(RunSettings { rest_at_outage: true, ..settings() }, None, None);
+    let mut old = ModelScenario::new(RunSettings { rest_at_outage: true, ..model_settings() }, None, None);
     assert_eq!(rests(&mut old), 0);
 }
 
 #[test]
-fn an_explore_model_that_is_refused_for_good_is_done_without() {
+fn permanently_refused_explore_model_is_skipped() {
     for error in ["invalid_request", "protocol"] {
-        let mut play = Play::of(today(), other("cheap", 100_000), other("spare", 100_000));
-        play.fails(error, None).check("ask main attempt 2 wait 0");
-        assert_eq!(play.calls(&[edit()]), ["allowed"]);
-        play.check("ask main attempt 1 wait 0");
+        let mut play = ModelScenario::new(
+            current_settings(),
+            other_model("cheap", 100_000),
+            other_model("spare", 100_000),
+        );
+        play.fail_call(error, None).assert_next("ask main attempt 2 wait 0");
+        assert_eq!(play.answer_with_calls(&[edit_call()]), ["allowed"]);
+        play.assert_next("ask main attempt 1 wait 0");
         // Also where it had answered before.
-        let mut later = Play::of(today(), other("cheap", 100_000), None);
-        later.calls(&[read()]);
-        later.fails(error, None).check("ask main attempt 2 wait 0");
+        let mut later = ModelScenario::new(current_settings(), other_model("cheap", 100_000), None);
+        later.answer_with_calls(&[read_call()]);
+        later.fail_call(error, None).assert_next("ask main attempt 2 wait 0");
     }
     // By the first rules the run ends.
-    let mut old = Play::of(settings(), other("cheap", 100_000), None);
-    old.fails("invalid_request", None).check("failed Model: busy");
+    let mut old = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
+    old.fail_call("invalid_request", None).assert_next("failed Model: busy");
 }
 
 #[test]
-fn one_that_stands_in_and_is_refused_for_good_is_not_asked_again() {
-    let mut play = Play::of(today(), None, other("spare", 100_000));
-    play.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask spare attempt 3 wait 0");
-    play.fails("invalid_request", None).check("ask main attempt 4 wait 0");
-    play.calls(&[read()]);
-    play.fails("overloaded", Some(1)).fails("overloaded", Some(1)).check("ask main attempt 3 wait 1");
+fn permanently_refused_fallback_is_not_called_again() {
+    let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+    play.fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask spare attempt 3 wait 0");
+    play.fail_call("invalid_request", None).assert_next("ask main attempt 4 wait 0");
+    play.answer_with_calls(&[read_call()]);
+    play.fail_call("overloaded", Some(1))
+        .fail_call("overloaded", Some(1))
+        .assert_next("ask main attempt 3 wait 1");
 }
 
 #[test]
-fn a_main_model_that_never_answered_and_is_refused_ends_the_task() {
-    let ends = |play: &Play| match play.0.decide().act {
-        Act::End { result: RunOutcome::Failed { why, message }, .. } => (why, message),
+fn main_model_refused_before_any_answer_fails_the_run() {
+    let ends = |play: &ModelScenario| match play.0.decide().act {
+        Action::End { result: RunOutcome::Failed { why, message }, .. } => (why, message),
         other => panic!("{other:?}"),
     };
     for error in ["invalid_request", "protocol", "context_too_long"] {
-        let mut play = Play::of(today(), None, other("spare", 100_000));
-        play.fails(error, None);
+        let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
+        play.fail_call(error, None);
         let (why, message) = ends(&play);
         assert_eq!(why, FailureKind::Configuration, "{error}");
         assert!(message.starts_with("busy") && message.contains("docket retry"), "{message}");
         // What was taken before may be taken again: the next run tries.
-        let mut later = Play::of(today(), None, None);
-        later.calls(&[read()]);
-        later.fails(error, None);
+        let mut later = ModelScenario::new(current_settings(), None, None);
+        later.answer_with_calls(&[read_call()]);
+        later.fail_call(error, None);
         assert_eq!(ends(&later).0, FailureKind::Model, "{error}");
         // Nobody answered but the one that explores.
-        let mut explored = Play::of(today(), other("cheap", 100_000), None);
-        explored.calls(&[edit()]);
-        explored.fails(error, None);
+        let mut explored = ModelScenario::new(current_settings(), other_model("cheap", 100_000), None);
+        explored.answer_with_calls(&[edit_call()]);
+        explored.fail_call(error, None);
         assert_eq!(ends(&explored).0, FailureKind::Configuration, "{error}");
     }
 }
 
 #[test]
-fn effort_and_temperature_are_the_main_models_and_others_have_their_own() {
-    let manner = |effort, temperature_milli| Manner { effort, temperature_milli, ..Manner::default() };
-    let asked = RunSettings { effort: Some(Effort::High), temperature_milli: Some(200), ..today() };
-    let mut cheap = other("cheap", 100_000).expect("one");
-    cheap.terms.effort = Some(Effort::Low);
-    let mut play = Play::of(asked, Some(cheap), None);
-    assert_eq!(play.next_call().manner, manner(Some(Effort::Low), None));
-    play.calls(&[edit()]);
+fn effort_and_temperature_apply_to_the_main_model_only() {
+    let manner = |effort, temperature_milli| SamplingOptions {
+        effort,
+        temperature_milli,
+        ..SamplingOptions::default()
+    };
+    let asked = RunSettings {
+        effort: Some(ReasoningEffort::High),
+        temperature_milli: Some(200),
+        ..current_settings()
+    };
+    let mut cheap = other_model("cheap", 100_000).expect("one");
+    cheap.terms.effort = Some(ReasoningEffort::Low);
+    let mut play = ModelScenario::new(asked, Some(cheap), None);
+    assert_eq!(play.next_call().manner, manner(Some(ReasoningEffort::Low), None));
+    play.answer_with_calls(&[edit_call()]);
     // Results are brought, and the calls were made without a thought of this model.
-    let bringing = Manner { thought: Some(false), ..manner(Some(Effort::High), Some(200)) };
+    let bringing = SamplingOptions { thought: Some(false), ..manner(Some(ReasoningEffort::High), Some(200)) };
     assert_eq!(play.next_call().manner, bringing);
     // Without any the decision is to the byte what it was before there were manners.
-    let plain = Play::of(settings(), None, None).next_call();
-    assert_eq!(plain.manner, Manner::default());
+    let plain = ModelScenario::new(model_settings(), None, None).next_call();
+    assert_eq!(plain.manner, SamplingOptions::default());
     assert_eq!(json!(plain).get("manner"), None);
     // A run that goes on with another model keeps what was asked of its main one.
-    let mut terms = docket_schema::run::ModelTerms { effort: Some(Effort::Low), ..Default::default() };
+    let mut terms =
+        docket_schema::run::ModelTerms { effort: Some(ReasoningEffort::Low), ..Default::default() };
     terms.completion_tokens = true;
     let next: ModelRef = model("next");
-    play.is_forked(Some(Models::only(next, terms)));
+    play.fork_run(Some(RunModels::single_model(next, terms)));
     let forked = play.next_call().manner;
-    assert_eq!((forked.effort, forked.completion_tokens), (Some(Effort::High), true));
+    assert_eq!((forked.effort, forked.completion_tokens), (Some(ReasoningEffort::High), true));
 }

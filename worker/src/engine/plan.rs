@@ -8,20 +8,23 @@
 
 use docket_schema::{
     content::Content,
-    run::{Done, EngineRef, Fact, FailureKind, PlanStep, RunStarted, RunState, StepKind, ToolStatus},
+    run::{
+        EngineFact, EngineRef, FailureKind, FinishedCall, PlanStep, RunStarted, RunState, StepKind,
+        ToolStatus,
+    },
 };
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
     core::{
-        decision::{Begins, Decision},
-        definition::{Engine, RoleDef},
+        decision::{Decision, RoleStart},
+        definition::{Engine, RoleDefinition},
     },
     roles::{
-        answer,
-        patching::{self, Patch, Patched},
-        seat::{self, Checked},
+        file_patch::{self, FilePatchOutcome, FilePatchTask},
+        json_reply,
+        role_conversation::{self, FinalCheckOutcome},
     },
     rules::budget,
 };
@@ -31,7 +34,7 @@ const EXECUTOR: &str = "executor";
 /// Steps that a plan may have: more are several tasks.
 const STEPS_MAX: usize = 40;
 
-const PLANNER_WORDS: &str = "\
+const PLANNER_PROMPT: &str = "\
 You plan a change of a repository for somebody who carries it out step by step, without asking you again. You see the \
 project's outline, not its files; whoever changes a file sees that file, your words for the step, and nothing else: \
 name what it must know of other files (names, signatures, formats).
@@ -48,92 +51,109 @@ or `fail`. Order the steps so that each can rely on those before it. Plan as few
 as the task needs, each file once if that does. The project's own tests and linters run at the end by themselves.
 ";
 
-const EXECUTOR_WORDS: &str = "\
+const EXECUTOR_PROMPT: &str = "\
 You carry out one step of a plan: a change of one file, which you are shown. Do what the step says and no more.
 ";
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Plan;
+pub struct PlanEngine;
 
-impl Engine for Plan {
-    fn id(&self) -> EngineRef {
+impl Engine for PlanEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "plan".to_owned(), version: 1 }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
+    fn default_roles(&self) -> Vec<RoleDefinition> {
         vec![
-            RoleDef::of(PLANNER, PLANNER_WORDS),
-            RoleDef::of(EXECUTOR, &format!("{EXECUTOR_WORDS}\n{}", patching::HOW)),
+            RoleDefinition::new(PLANNER, PLANNER_PROMPT),
+            RoleDefinition::new(EXECUTOR, &format!("{EXECUTOR_PROMPT}\n{}", file_patch::PATCH_INSTRUCTIONS)),
         ]
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::first(run, pins)?;
-    let Some(steps) = &run.work.plan else { return planned(run, pins) };
-    if let Some(failed) = run.work.ended.last().filter(|end| !end.success) {
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    role_conversation::check_pending_decision(run, pins)?;
+    let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
+    if let Some(failed) = run.engine_state.finished_steps.last().filter(|end| !end.success) {
         let why = format!("step {} failed", failed.step + 1);
-        return Ok(replan(run, pins, why));
+        return Ok(request_new_plan(run, pins, why));
     }
-    let at = run.work.ended.len();
+    let at = run.engine_state.finished_steps.len();
     match steps.get(at) {
-        Some(step) => executed(run, pins, at, step),
-        None => match seat::checks(run, pins)? {
-            Checked::Passed if seat::is_spoken_to(run) => Ok(replan(run, pins, seat::SPOKEN.to_owned())),
-            Checked::Passed => Ok(seat::succeed(run)),
-            Checked::Failed => Ok(replan(run, pins, "the final checks failed".to_owned())),
+        Some(step) => decide_step(run, pins, at, step),
+        None => match role_conversation::require_final_checks(run, pins)? {
+            FinalCheckOutcome::Passed if role_conversation::has_unread_user_message(run) => {
+                Ok(request_new_plan(run, pins, role_conversation::USER_MESSAGE_REASON.to_owned()))
+            }
+            FinalCheckOutcome::Passed => Ok(role_conversation::succeed_run(run)),
+            FinalCheckOutcome::Failed => {
+                Ok(request_new_plan(run, pins, "the final checks failed".to_owned()))
+            }
         },
     }
 }
 
 /// The plan is dropped, unless there were too many.
-fn replan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
-    if run.work.corrections_counted() >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
-        let said = run.work.ended.iter().rev().find(|end| !end.success);
+fn request_new_plan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
+    if run.engine_state.counted_corrections() >= pins.settings.corrections_max
+        && !role_conversation::has_unread_user_message(run)
+    {
+        let said = run.engine_state.finished_steps.iter().rev().find(|end| !end.success);
         let said = said.map(|end| first_line(&end.output)).unwrap_or_default();
-        let message = format!("{reason} after {} corrections of the plan {said}", run.work.corrections);
-        return Decision::fail(run, FailureKind::Plan, message.trim());
+        let message =
+            format!("{reason} after {} corrections of the plan {said}", run.engine_state.corrections);
+        return Decision::fail_run(run, FailureKind::Plan, message.trim());
     }
-    let failed = run.work.ended.last().filter(|end| !end.success);
+    let failed = run.engine_state.finished_steps.last().filter(|end| !end.success);
     let output = failed.map(|end| first_line(&end.output)).unwrap_or_default();
     let reason = format!("{reason} {output}").trim().to_owned();
-    seat::conclude(run, vec![Fact::Correcting { reason: reason.clone() }, Fact::PlanDropped { reason }])
+    role_conversation::record_facts(
+        run,
+        vec![EngineFact::Correcting { reason: reason.clone() }, EngineFact::PlanDropped { reason }],
+    )
 }
 
 /// The planner's part.
-fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let about = match run.work.corrections {
+fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = match run.engine_state.corrections {
         0 => "the plan".to_owned(),
         nth => format!("correction {nth}"),
     };
-    if !seat::is_at(run, PLANNER, &about) {
-        return Ok(seat::begin(
+    if !role_conversation::is_active_role(run, PLANNER, &about) {
+        return Ok(role_conversation::start_role(
             run,
             Vec::new(),
-            Begins { role: PLANNER.to_owned(), about, opening: opening(run, pins) },
+            RoleStart { role: PLANNER.to_owned(), about, opening: planner_opening(run, pins) },
         ));
     }
-    let said = seat::words(seat::speak(run, pins)?);
-    match steps_of(said, pins.settings.role_rules > 1) {
-        Ok(steps) => Ok(seat::conclude(run, vec![Fact::Planned { steps }])),
-        Err(problem) if run.work.invalid_counted() + 1 >= seat::INVALID_MAX => {
-            let message =
-                format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
-            Ok(Decision::fail(run, FailureKind::Plan, &message))
+    let said = role_conversation::inline_text(role_conversation::require_final_reply(run, pins)?);
+    match parse_plan(said, pins.settings.role_rules > 1) {
+        Ok(steps) => Ok(role_conversation::record_facts(run, vec![EngineFact::Planned { steps }])),
+        Err(problem)
+            if run.engine_state.counted_invalid_answers() + 1 >= role_conversation::INVALID_REPLIES_MAX =>
+        {
+            let message = format!(
+                "{} plans in a row could not be taken; the last one: {problem}",
+                role_conversation::INVALID_REPLIES_MAX
+            );
+            Ok(Decision::fail_run(run, FailureKind::Plan, &message))
         }
-        Err(problem) => Ok(seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])),
+        Err(problem) => Ok(role_conversation::record_facts(
+            run,
+            vec![EngineFact::Invalid { what: "plan".to_owned(), problem }],
+        )),
     }
 }
 
-fn opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
-    let mut opening = vec![seat::task(pins)];
-    if run.work.corrections == 0 {
+fn planner_opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
+    let mut opening = vec![role_conversation::task_content(pins)];
+    if run.engine_state.corrections == 0 {
         return opening;
     }
     opening.push(
@@ -141,11 +161,11 @@ fn opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
          corrects that."
             .into(),
     );
-    opening.push(format!("What was done until now:\n{}", run.ledger.text(LEDGER_BYTES_MAX)).into());
-    if let Some(reason) = &run.work.dropped {
+    opening.push(format!("What was done until now:\n{}", run.ledger.render(LEDGER_BYTES_MAX)).into());
+    if let Some(reason) = &run.engine_state.plan_drop_reason {
         opening.push(format!("What failed: {reason}").into());
     }
-    for check in &run.work.failed_checks {
+    for check in &run.engine_state.failed_checks {
         opening.push(format!("The check `{}` said:", check.name).into());
         opening.push(check.content.clone());
     }
@@ -156,29 +176,39 @@ fn opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
 const LEDGER_BYTES_MAX: usize = 8 * 1024;
 
 /// A step's part; its end, once it has one.
-fn executed(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
+fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
     let ended = |success, output: Content| {
         let step = u32::try_from(at).unwrap_or(u32::MAX);
-        Ok(seat::conclude(run, vec![Fact::StepEnded { step, success, output }]))
+        Ok(role_conversation::record_facts(run, vec![EngineFact::StepEnded { step, success, output }]))
     };
     match &step.kind {
         StepKind::Edit { path, hints } => {
-            let words = step_words(run, step, hints);
+            let words = step_instructions(run, step, hints);
             let about = format!("step {}: {path}", at + 1);
-            match patching::patched(run, pins, &Patch { role: EXECUTOR, about, path, words })? {
-                Patched::Done(output) | Patched::Unchanged(output) => ended(true, output),
-                Patched::GivenUp(problem) => ended(false, problem.into()),
+            match file_patch::advance_patch(
+                run,
+                pins,
+                &FilePatchTask { role: EXECUTOR, about, path, instructions: words },
+            )? {
+                FilePatchOutcome::Applied(output) | FilePatchOutcome::Unchanged(output) => {
+                    ended(true, output)
+                }
+                FilePatchOutcome::GivenUp(problem) => ended(false, problem.into()),
             }
         }
-        StepKind::Command { command, expect } => match ran(run, "run_command") {
-            Some(done) => ended(meets(done, expect), done.content.clone()),
-            None => Ok(seat::call(run, Vec::new(), vec![("run_command", json!({ "command": command }))])),
+        StepKind::Command { command, expect } => match finished_call(run, "run_command") {
+            Some(done) => ended(meets_expectation(done, expect), done.content.clone()),
+            None => Ok(role_conversation::call_own_tools(
+                run,
+                Vec::new(),
+                vec![("run_command", json!({ "command": command }))],
+            )),
         },
-        StepKind::Tests { path } => match ran(run, "run_tests") {
+        StepKind::Tests { path } => match finished_call(run, "run_tests") {
             Some(done) => ended(done.status == ToolStatus::Ok && done.exit == Some(0), done.content.clone()),
             None => {
                 let args = path.as_ref().map_or_else(|| json!({}), |path| json!({ "test_path": path }));
-                Ok(seat::call(run, Vec::new(), vec![("run_tests", args)]))
+                Ok(role_conversation::call_own_tools(run, Vec::new(), vec![("run_tests", args)]))
             }
         },
         StepKind::Message | StepKind::Free => ended(true, step.text.clone().into()),
@@ -186,19 +216,19 @@ fn executed(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Re
 }
 
 /// The runtime's own call of this tool, done for the step in hand.
-fn ran<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
+fn finished_call<'a>(run: &'a RunState, tool: &str) -> Option<&'a FinishedCall> {
     // Whatever was done before the last step ended is over with it.
-    let done = run.work.done.last()?;
-    (done.tool.call.is_own() && done.tool.name == tool).then_some(done)
+    let done = run.engine_state.finished_calls.last()?;
+    (done.tool.call.is_runtime() && done.tool.name == tool).then_some(done)
 }
 
 /// Whether a command ended as the plan expects.
-fn meets(done: &Done, expect: &str) -> bool {
+fn meets_expectation(done: &FinishedCall, expect: &str) -> bool {
     let fails = expect.trim().eq_ignore_ascii_case("fail");
     done.status == ToolStatus::Ok && done.exit.is_some_and(|exit| (exit == 0) != fails)
 }
 
-fn step_words(run: &RunState, step: &PlanStep, hints: &str) -> Vec<Content> {
+fn step_instructions(run: &RunState, step: &PlanStep, hints: &str) -> Vec<Content> {
     let mut words = vec![format!("The step: {}", step.text).into()];
     if !hints.is_empty() {
         words.push(format!("What to know: {hints}").into());
@@ -212,18 +242,18 @@ fn step_words(run: &RunState, step: &PlanStep, hints: &str) -> Vec<Content> {
 
 fn first_line(content: &Content) -> String {
     match content {
-        Content::Text(text) => super::rules::escalation::cut(text),
+        Content::Text(text) => super::rules::escalation::excerpt_first_line(text),
         Content::B64(_) | Content::Blob(_) => String::new(),
     }
 }
 
 #[derive(Deserialize)]
-struct Steps {
-    steps: Vec<Step>,
+struct PlanReply {
+    steps: Vec<PlanReplyStep>,
 }
 
 #[derive(Deserialize)]
-struct Step {
+struct PlanReplyStep {
     kind: String,
     #[serde(default)]
     path: Option<String>,
@@ -239,8 +269,8 @@ struct Step {
 
 /// The steps of a plan, each of them one that can be carried out. `exact` = what a step expects is one of two words; before,
 /// any other was taken for the first of them.
-fn steps_of(said: &str, exact: bool) -> Result<Vec<PlanStep>, String> {
-    let Steps { steps } = answer::taken(said)?;
+fn parse_plan(said: &str, exact: bool) -> Result<Vec<PlanStep>, String> {
+    let PlanReply { steps } = json_reply::parse_json_reply(said)?;
     match steps.len() {
         0 => return Err("`steps` is empty".to_owned()),
         many if many > STEPS_MAX => return Err(format!("`steps` has {many} entries, more than {STEPS_MAX}")),
@@ -249,11 +279,11 @@ fn steps_of(said: &str, exact: bool) -> Result<Vec<PlanStep>, String> {
     steps
         .into_iter()
         .enumerate()
-        .map(|(nth, step)| step_of(step, exact).map_err(|why| format!("steps[{nth}]: {why}")))
+        .map(|(nth, step)| parse_step(step, exact).map_err(|why| format!("steps[{nth}]: {why}")))
         .collect()
 }
 
-fn step_of(step: Step, exact: bool) -> Result<PlanStep, String> {
+fn parse_step(step: PlanReplyStep, exact: bool) -> Result<PlanStep, String> {
     let kind = match step.kind.as_str() {
         "edit" | "create" => {
             let path = step.path.filter(|path| !path.trim().is_empty()).ok_or("`path` is missing")?;
@@ -265,7 +295,7 @@ fn step_of(step: Step, exact: bool) -> Result<PlanStep, String> {
             StepKind::Edit { path, hints: step.hints }
         }
         "command" if step.command.trim().is_empty() => return Err("`command` is empty".to_owned()),
-        "command" if exact && !is_expected(&step.expect) => {
+        "command" if exact && !is_valid_expectation(&step.expect) => {
             return Err(format!("`expect` is `{}`; it must be pass or fail", step.expect));
         }
         "command" => StepKind::Command { command: step.command, expect: step.expect },
@@ -277,24 +307,24 @@ fn step_of(step: Step, exact: bool) -> Result<PlanStep, String> {
 }
 
 /// Whether this is a way for a command to end; where it is left out, it is to pass.
-fn is_expected(expect: &str) -> bool {
+fn is_valid_expectation(expect: &str) -> bool {
     ["", "pass", "fail"].iter().any(|word| expect.trim().eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::content::WorkPath;
+    use docket_schema::content::WorkspacePath;
 
     use super::*;
 
     #[test]
-    fn a_plan_is_taken_whole_or_told_where_it_is_wrong() {
+    fn plan_is_parsed_or_rejected_with_the_step_index() {
         let plan = r#"{"steps": [{"kind": "edit", "path": "./a.py", "text": "add f"}, {"kind": "tests"},
                       {"kind": "command", "command": "make"}, {"kind": "message", "text": "hello"}]}"#;
-        let steps = steps_of(plan, true).expect("is taken");
+        let steps = parse_plan(plan, true).expect("is taken");
         assert_eq!(
             steps[0].kind,
-            StepKind::Edit { path: WorkPath::new("a.py").expect("a path"), hints: String::new() }
+            StepKind::Edit { path: WorkspacePath::new("a.py").expect("a path"), hints: String::new() }
         );
         assert_eq!((steps.len(), &steps[1].kind), (4, &StepKind::Tests { path: None }));
         for (said, why) in [
@@ -304,11 +334,11 @@ mod tests {
             (r#"{"steps": [{"kind": "edit", "path": "../x", "text": "x"}]}"#, "no path in the repository"),
             (r#"{"steps": [{"kind": "tests"}, {"kind": "dance"}]}"#, "steps[1]: `kind` is `dance`"),
         ] {
-            assert!(steps_of(said, true).is_err_and(|told| told.contains(why)), "{said}");
+            assert!(parse_plan(said, true).is_err_and(|told| told.contains(why)), "{said}");
         }
         let expects = |word: &str, exact| {
             let step = json!({ "kind": "command", "command": "make", "expect": word });
-            steps_of(&json!({ "steps": [step] }).to_string(), exact)
+            parse_plan(&json!({ "steps": [step] }).to_string(), exact)
         };
         for word in ["", "pass", "fail", " Fail "] {
             assert!(expects(word, true).is_ok(), "{word}");

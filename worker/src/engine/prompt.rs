@@ -8,21 +8,23 @@
 mod complexity;
 mod project;
 
-use docket_schema::{message::ToolSpec, run::Complexity};
+use docket_schema::{message::ToolSpec, run::TaskComplexity};
 
 use crate::model::ROLE_MARK;
-pub use complexity::estimate;
-pub use project::{INSTRUCTIONS_BYTES_MAX, Instructions, Project, Stack, is_others};
+pub use complexity::estimate_complexity;
+pub use project::{
+    INSTRUCTIONS_BYTES_MAX, InstructionFile, ProjectLayer, ProjectStack, is_third_party_folder,
+};
 
 /// Longest task text taken over, in characters.
 pub const TASK_CHARS_MAX: usize = 5000;
 /// What all layers may come to, in bytes: 15,000 tokens (A16) of 3.5 bytes; code and English have about four.
-pub const BYTES_MAX: usize = 52_500;
+pub const PROMPT_BYTES_MAX: usize = 52_500;
 
 /// Most paths that must exist at the end which are listed.
-const REQUIRES_MAX: usize = 50;
+const REQUIRED_PATHS_LISTED_MAX: usize = 50;
 
-const BASE: &str = "\
+const BASE_PROMPT: &str = "\
 You are a software engineer who works alone in a repository, without anybody to talk to while you work. \
 You see the repository and change it through tools only. Everything you do is recorded.
 
@@ -51,35 +53,39 @@ answer with a text that begins `BLOCKED:` and ask one precise question.
 ";
 
 /// The system prompt: base and project layers.
-pub fn system(tools: &[ToolSpec], project: &Project) -> String {
+pub fn system_prompt(tools: &[ToolSpec], project: &ProjectLayer) -> String {
     let mut out = match tools.iter().any(|tool| tool.name == "create_file") {
-        true => String::from(BASE),
+        true => String::from(BASE_PROMPT),
         // The wide set writes whole files, new ones and others, by one tool.
-        false => BASE.replace(
+        false => BASE_PROMPT.replace(
             "`create_file` makes new files and never overwrites one.",
             "`write_file` makes new files, and writes a whole one anew that was read before.",
         ),
     };
-    out.push_str(&tools_layer(tools));
+    out.push_str(&render_tools_layer(tools));
     out.push_str("\n# The project\n");
-    out.push_str(&project.text());
+    out.push_str(&project.render_text());
     out
 }
 
 /// The system prompt of a role: its own words, its tools, and the project where it is told of that.
-pub fn role_system((name, words): (&str, &str), tools: &[ToolSpec], project: Option<&Project>) -> String {
+pub fn role_system_prompt(
+    (name, words): (&str, &str),
+    tools: &[ToolSpec],
+    project: Option<&ProjectLayer>,
+) -> String {
     let mut out = format!("{ROLE_MARK}{name}\n\n{words}");
     if !tools.is_empty() {
-        out.push_str(&tools_layer(tools));
+        out.push_str(&render_tools_layer(tools));
     }
     if let Some(project) = project {
         out.push_str("\n# The project\n");
-        out.push_str(&project.text());
+        out.push_str(&project.render_text());
     }
     out
 }
 
-fn tools_layer(tools: &[ToolSpec]) -> String {
+fn render_tools_layer(tools: &[ToolSpec]) -> String {
     let mut out = String::from("\n# Tools\n");
     for tool in tools {
         let gist = tool.description.split_terminator(". ").next().unwrap_or_default();
@@ -89,10 +95,10 @@ fn tools_layer(tools: &[ToolSpec]) -> String {
 }
 
 /// The first user message: the task layer, in one form whatever its text was pasted from.
-pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity) -> String {
-    let (title, text) = (normalized(title), normalized(text));
+pub fn task_prompt(title: &str, text: &str, requires: &[String], complexity: TaskComplexity) -> String {
+    let (title, text) = (normalize_text(title), normalize_text(text));
     let mut out = format!("# Task: {title}\n\n");
-    let text = without_title(&title, &text);
+    let text = strip_title_line(&title, &text);
     let end = text.char_indices().nth(TASK_CHARS_MAX).map_or(text.len(), |(end, _)| end);
     out.push_str(&text[..end]);
     if end < text.len() {
@@ -100,14 +106,14 @@ pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity
     }
     if !requires.is_empty() {
         out.push_str("\n\nThese paths must exist at the end:\n");
-        for path in requires.iter().take(REQUIRES_MAX) {
+        for path in requires.iter().take(REQUIRED_PATHS_LISTED_MAX) {
             out.push_str(&format!("- {path}\n"));
         }
-        if requires.len() > REQUIRES_MAX {
-            out.push_str(&format!("- [… and {} more]\n", requires.len() - REQUIRES_MAX));
+        if requires.len() > REQUIRED_PATHS_LISTED_MAX {
+            out.push_str(&format!("- [… and {} more]\n", requires.len() - REQUIRED_PATHS_LISTED_MAX));
         }
     }
-    if let Some(preview) = complexity::preview(complexity) {
+    if let Some(preview) = complexity::planning_instruction(complexity) {
         out.push_str(&format!("\n\n# Before your first change\n{preview}\n"));
     }
     out
@@ -115,7 +121,7 @@ pub fn task(title: &str, text: &str, requires: &[String], complexity: Complexity
 
 /// Lines that end with `\n` alone and without blanks, at most two empty ones in a row, and none at the beginning and the
 /// end (E3). Nothing that says something is taken away; what hides is shown where the prompt is rendered.
-fn normalized(text: &str) -> String {
+fn normalize_text(text: &str) -> String {
     const EMPTY_MAX: usize = 2;
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(text.len());
@@ -133,7 +139,7 @@ fn normalized(text: &str) -> String {
 }
 
 /// The text but for a first line that says no more than the title.
-fn without_title<'a>(title: &str, text: &'a str) -> &'a str {
+fn strip_title_line<'a>(title: &str, text: &'a str) -> &'a str {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_start_matches('#').trim() == title.trim() { rest.trim_start_matches('\n') } else { text }
 }

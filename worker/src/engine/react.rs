@@ -10,115 +10,118 @@
 use docket_schema::{
     content::Content,
     message::StopReason,
-    run::{BlockedWhy, EngineRef, FailureKind, RunOutcome, RunStarted, RunState, is_cut},
+    run::{BlockedReason, EngineRef, FailureKind, RunOutcome, RunStarted, RunState, is_truncated},
 };
 
 use super::{
-    core::{decision::Decision, definition::Engine, models, nudges},
+    core::{decision::Decision, definition::Engine, model_choice, nudges},
     early_end,
     rules::{
         blockers::blocked_question,
         budget,
-        due_first::due_first,
-        next_request::{ask_again, ask_next_turn, too_often_cut, too_often_empty},
+        first_due::first_due_decision,
+        next_request::{
+            ask_next_turn, fail_too_many_cut_answers, fail_too_many_empty_answers, retry_after_failure,
+        },
         planning, verification,
     },
 };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct React;
+pub struct ReactEngine;
 
-impl Engine for React {
-    fn id(&self) -> EngineRef {
+impl Engine for ReactEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "react".to_owned(), version: 1 }
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins))
     }
 }
 
 /// What is next, whatever it costs.
-fn next(run: &RunState, pins: &RunStarted) -> Decision {
-    if let Some(decision) = due_first(run, pins, pins.settings.time_max_ms) {
+fn next_decision(run: &RunState, pins: &RunStarted) -> Decision {
+    if let Some(decision) = first_due_decision(run, pins, pins.settings.time_max_ms) {
         return decision;
     }
     if let Some(failure) = &run.last_failure {
-        return ask_again(run, pins, failure);
+        return retry_after_failure(run, pins, failure);
     }
-    let unheeded = stopped(run, pins);
-    if let Some(Unheeded::Ends(decision)) = unheeded {
+    let unheeded = classify_non_final_answer(run, pins);
+    if let Some(NonFinalAnswer::Ends(decision)) = unheeded {
         return *decision;
     }
     if unheeded.is_none() && run.answered_without_tools && !run.transcript.has_notes() {
-        return said_it_is_done(run, pins);
+        return verify_claimed_done(run, pins);
     }
-    if let Some(decision) = early_end::decision(run, pins) {
+    if let Some(decision) = early_end::early_end_decision(run, pins) {
         return decision;
     }
-    if let Some(decision) = too_often_empty(run, pins) {
+    if let Some(decision) = fail_too_many_empty_answers(run, pins) {
         return decision;
     }
-    if run.corrections_counted() > pins.settings.corrections_max {
-        return Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
+    if run.counted_corrections() > pins.settings.corrections_max {
+        return Decision::fail_run(run, FailureKind::Gates, &verification::still_failing_message(run, pins));
     }
     let nudge = match unheeded {
-        Some(Unheeded::AskedAgain(nudge)) => Some(nudge),
-        Some(Unheeded::Ends(_)) | None if run.empty_answers > 0 => Some(nudges::EMPTY),
-        Some(Unheeded::Ends(_)) | None => planning::reminder(run, pins),
+        Some(NonFinalAnswer::AskAgain(nudge)) => Some(nudge),
+        Some(NonFinalAnswer::Ends(_)) | None if run.empty_answers > 0 => Some(nudges::EMPTY),
+        Some(NonFinalAnswer::Ends(_)) | None => planning::plan_reminder(run, pins),
     };
     ask_next_turn(run, pins, nudge.map(str::to_owned))
 }
 
 /// An answer without a tool call that is no claim to be done.
-enum Unheeded {
+enum NonFinalAnswer {
     Ends(Box<Decision>),
     /// With these words.
-    AskedAgain(&'static str),
+    AskAgain(&'static str),
 }
 
 /// Whether the last answer was no claim to be done: a refusal, cut, or of a model that only explores.
-fn stopped(run: &RunState, pins: &RunStarted) -> Option<Unheeded> {
-    let stop = run.asking.stop.as_ref()?;
-    let ends = |decision| Some(Unheeded::Ends(Box::new(decision)));
-    if pins.settings.heed_stops && is_cut(stop) {
-        return too_often_cut(run, pins).map_or(Some(Unheeded::AskedAgain(nudges::CUT)), ends);
+fn classify_non_final_answer(run: &RunState, pins: &RunStarted) -> Option<NonFinalAnswer> {
+    let stop = run.model_attempts.stop_reason.as_ref()?;
+    let ends = |decision| Some(NonFinalAnswer::Ends(Box::new(decision)));
+    if pins.settings.heed_stops && is_truncated(stop) {
+        return fail_too_many_cut_answers(run, pins)
+            .map_or(Some(NonFinalAnswer::AskAgain(nudges::TRUNCATED)), ends);
     }
-    if models::only_explored(run, pins) {
-        return Some(Unheeded::AskedAgain(nudges::TAKE_OVER));
+    if model_choice::only_explore_model_answered(run, pins) {
+        return Some(NonFinalAnswer::AskAgain(nudges::TAKE_OVER));
     }
-    if planning::stopped_early(run, pins) && blocked_question(run.last_text.as_ref(), true).is_none() {
-        return Some(Unheeded::AskedAgain(planning::STOPPED_EARLY));
+    if planning::has_stopped_early(run, pins) && blocked_question(run.last_text.as_ref(), true).is_none() {
+        return Some(NonFinalAnswer::AskAgain(planning::STOPPED_EARLY));
     }
     if *stop != StopReason::Refusal
-        && let Some(words) = planning::nothing_done(run, pins)
+        && let Some(words) = planning::idle_end_nudge(run, pins)
         && blocked_question(run.last_text.as_ref(), true).is_none()
     {
-        return Some(Unheeded::AskedAgain(words));
+        return Some(NonFinalAnswer::AskAgain(words));
     }
     if pins.settings.heed_stops && *stop == StopReason::Refusal && !run.transcript.has_notes() {
-        let asked = models::chosen(run, pins).model;
-        if run.asking.answered_by.as_ref().is_some_and(|answered| answered != asked) {
-            return Some(Unheeded::AskedAgain(nudges::REFUSED));
+        let asked = model_choice::choose_model(run, pins).model;
+        if run.model_attempts.answered_by.as_ref().is_some_and(|answered| answered != asked) {
+            return Some(NonFinalAnswer::AskAgain(nudges::REFUSED));
         }
         let words = match &run.last_text {
             Some(Content::Text(text)) if run.answered_without_tools => format!(": {}", text.trim()),
             Some(_) | None => ", without a word of why".to_owned(),
         };
         let question = Content::Text(format!("The model refuses to go on with the task{words}"));
-        return ends(Decision::block(run, question, BlockedWhy::Escalated));
+        return ends(Decision::block_run(run, question, BlockedReason::Escalated));
     }
     None
 }
 
-fn said_it_is_done(run: &RunState, pins: &RunStarted) -> Decision {
+fn verify_claimed_done(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(question) = blocked_question(run.last_text.as_ref(), pins.settings.heed_stops) {
-        return Decision::block(run, question, BlockedWhy::Model);
+        return Decision::block_run(run, question, BlockedReason::Model);
     }
-    let checks = verification::checks(run, pins);
+    let checks = verification::final_checks(run, pins);
     if run.gates_passed || checks.is_empty() {
-        return Decision::end(run, RunOutcome::Succeeded);
+        return Decision::end_run(run, RunOutcome::Succeeded);
     }
-    verification::check(run, pins, checks)
+    verification::run_checks(run, pins, checks)
 }

@@ -1,21 +1,22 @@
 //! The rules of `react`, one `check` per rule: given this log, the decision is that.
 
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::{BlobRef, WorkspacePath},
     ids::{DecisionHash, Epoch, EventHash, IncarnationId, RunId, TaskId, TreeHash},
-    message::{CallId, ModelRef, Part, StopReason, ToolUse, Usage},
+    message::{CallId, MessagePart, ModelRef, StopReason, TokenUsage, ToolUse},
     run::{
-        BlockedWhy, BlockerAnswered, CancelRequested, EngineRef, GateFinished, GateRequested, GateSpec,
-        Limit, LimitReached, LinterSpec, ModelAnswered, ModelFailed, ModelRequested, ModelTerms, Models,
-        PauseRequested, Phase, Prompts, Purpose, RunBlocked, RunEvent, RunOutcome, RunSettings, RunStarted,
-        RunState, SandboxLayers, Told, ToolFinished, ToolRequested, ToolStatus, UnverifiedPolicy, Verdict,
+        BlockedReason, BlockerAnswered, CallPurpose, CancelRequested, EngineRef, GateFinished, GateRequested,
+        GateSpec, LimitKind, LimitReached, LinterSpec, ModelAnswered, ModelFailed, ModelRequested,
+        ModelTerms, PauseRequested, PolicyVerdict, RunBlocked, RunEvent, RunModels, RunOutcome, RunPhase,
+        RunPrompts, RunSettings, RunStarted, RunState, SandboxLayers, Told, ToolFinished, ToolRequested,
+        ToolStatus, UnverifiedPolicy,
     },
-    snapshot::{Base, Entry, EntryKind},
-    tool::{LintSeen, LintStatus, TestCounts, ToolFacts},
+    snapshot::{Entry, EntryKind, WorkspaceBase},
+    tool::{LintResult, LintStatus, TestCounts, ToolFacts},
 };
 use serde_json::json;
 
-use super::{Act, Decision, Engine as _, PlannedGate, React};
+use super::{Action, Decision, Engine as _, PlannedGate, ReactEngine};
 
 pub(super) const SETTINGS: RunSettings = RunSettings {
     turns_max: 4,
@@ -64,32 +65,41 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
 };
 
 /// What a run pins that says nothing in particular.
-pub(crate) fn pins() -> RunStarted {
+pub(crate) fn sample_pins() -> RunStarted {
     RunStarted::clone(
-        Log::of(RunSettings::default(), &[], "namespaces").state.pins.as_ref().expect("started"),
+        TestLog::with_settings(RunSettings::default(), &[], "namespaces")
+            .state
+            .pins
+            .as_ref()
+            .expect("started"),
     )
 }
 
-pub(super) struct Log {
+pub(super) struct TestLog {
     pub(super) state: RunState,
 }
 
-impl Log {
+impl TestLog {
     fn new() -> Self {
-        Self::with(&["tests"], "namespaces")
+        Self::with_gates(&["tests"], "namespaces")
     }
 
-    fn with(gates: &[&str], sandbox: &str) -> Self {
-        Self::of(SETTINGS, gates, sandbox)
+    fn with_gates(gates: &[&str], sandbox: &str) -> Self {
+        Self::with_settings(SETTINGS, gates, sandbox)
     }
 
-    pub(super) fn of(settings: RunSettings, gates: &[&str], sandbox: &str) -> Self {
+    pub(super) fn with_settings(settings: RunSettings, gates: &[&str], sandbox: &str) -> Self {
         let model = ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None };
-        Self::with_models(settings, gates, sandbox, Models::only(model, ModelTerms::default()))
+        Self::with_models(settings, gates, sandbox, RunModels::single_model(model, ModelTerms::default()))
     }
 
-    pub(super) fn with_models(settings: RunSettings, gates: &[&str], sandbox: &str, models: Models) -> Self {
-        let blob = BlobRef::of(b"x");
+    pub(super) fn with_models(
+        settings: RunSettings,
+        gates: &[&str],
+        sandbox: &str,
+        models: RunModels,
+    ) -> Self {
+        let blob = BlobRef::for_bytes(b"x");
         let started = RunStarted {
             task: TaskId(uuid::Uuid::from_u128(1)),
             run: RunId(uuid::Uuid::from_u128(2)),
@@ -97,9 +107,9 @@ impl Log {
             engine: EngineRef { name: "react".into(), version: 1 },
             models,
             settings,
-            prompts: Prompts { system: blob, tools: blob, task: blob },
-            base: Base { manifest: blob, tree: TreeHash::ZERO, git: None },
-            gates: gates.iter().map(|name| gate(name)).collect(),
+            prompts: RunPrompts { system: blob, tools: blob, task: blob },
+            base: WorkspaceBase { manifest: blob, tree: TreeHash::ZERO, git: None },
+            gates: gates.iter().map(|name| sample_gate(name)).collect(),
             tests: None,
             external: vec![],
             servers_left_out: vec![],
@@ -117,16 +127,17 @@ impl Log {
     }
 
     /// As if this had been pinned.
-    pub(super) fn pin(&mut self, change: impl FnOnce(&mut RunStarted)) {
+    pub(super) fn edit_pins(&mut self, change: impl FnOnce(&mut RunStarted)) {
         let mut pins = RunStarted::clone(self.state.pins.as_ref().expect("started"));
         change(&mut pins);
         self.state.pins = Some(std::sync::Arc::new(pins));
     }
 
     /// As if a snapshot had found this file.
-    pub(super) fn leave(&mut self, file: &str) {
-        let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
-        self.state.overlay.insert(WorkPath::new(file).expect("legal"), Some(entry));
+    pub(super) fn add_file(&mut self, file: &str) {
+        let entry =
+            Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::for_bytes(b"x").hash };
+        self.state.overlay.insert(WorkspacePath::new(file).expect("legal"), Some(entry));
     }
 
     pub(super) fn push(&mut self, event: impl Into<RunEvent>) -> &mut Self {
@@ -143,12 +154,12 @@ impl Log {
         self
     }
 
-    fn ask(&mut self) -> &mut Self {
+    fn request_model(&mut self) -> &mut Self {
         let attempt = self.state.failed_attempts + 1;
         let turn = if attempt == 1 { self.state.turn.next() } else { self.state.turn };
         self.push(ModelRequested {
-            call: CallId::model(turn, attempt),
-            purpose: Purpose::Decide,
+            call: CallId::for_model(turn, attempt),
+            purpose: CallPurpose::Decide,
             role: None,
             model: ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None },
             attempt,
@@ -162,35 +173,35 @@ impl Log {
     }
 
     fn open_call(&self) -> CallId {
-        CallId::model(self.state.turn, self.state.failed_attempts + 1)
+        CallId::for_model(self.state.turn, self.state.failed_attempts + 1)
     }
 
-    pub(super) fn say(&mut self, text: &str, tools: &[(&str, serde_json::Value)]) -> &mut Self {
-        self.ask();
-        let mut parts = vec![Part::Text { text: text.into() }];
+    pub(super) fn answer_with(&mut self, text: &str, tools: &[(&str, serde_json::Value)]) -> &mut Self {
+        self.request_model();
+        let mut parts = vec![MessagePart::Text { text: text.into() }];
         for (at, (name, args)) in tools.iter().enumerate() {
-            let call = CallId::tool(self.state.turn, at);
+            let call = CallId::for_tool(self.state.turn, at);
             let (name, args) = ((*name).to_owned(), args.clone());
-            parts.push(Part::ToolUse(ToolUse { call, name, args, malformed: None }));
+            parts.push(MessagePart::ToolUse(ToolUse { call, name, args, malformed: None }));
         }
         let call = self.open_call();
         self.push(ModelAnswered {
             call,
             parts,
             stop: StopReason::EndTurn,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
             cost_nusd: 0,
             first_byte_ms: 0,
             total_ms: 0,
         })
     }
 
-    pub(super) fn fail(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
+    pub(super) fn fail_call(&mut self, retry_in_ms: Option<u64>) -> &mut Self {
         self.fail_with(|failed| failed.retry_in_ms = retry_in_ms)
     }
 
     pub(super) fn fail_with(&mut self, how: impl FnOnce(&mut ModelFailed)) -> &mut Self {
-        self.ask();
+        self.request_model();
         let (call, error, message) = (self.open_call(), "overloaded".into(), "busy".into());
         let mut failed = ModelFailed {
             call,
@@ -212,13 +223,13 @@ impl Log {
 
     /// Runs what the engine plans, each call with its own result; the last one stands for all further.
     pub(super) fn run_batch_with(&mut self, results: &[(ToolStatus, &str, ToolFacts)]) -> &mut Self {
-        let Act::RunTools(batch) = self.decide().act else { panic!("no tools are planned") };
+        let Action::RunTools(batch) = self.decide().act else { panic!("no tools are planned") };
         for tool in &batch {
             self.push(ToolRequested {
                 call: tool.call.clone(),
                 tool: tool.tool.clone(),
                 class: tool.class,
-                policy: Verdict::Allow { rule: "builtin".into() },
+                policy: PolicyVerdict::Allow { rule: "builtin".into() },
                 labels: vec![],
                 decision: DecisionHash::ZERO,
             });
@@ -237,20 +248,20 @@ impl Log {
         self
     }
 
-    pub(super) fn gates(&mut self, passed: bool) -> &mut Self {
-        self.gates_with(&[passed; 8])
+    pub(super) fn end_gates(&mut self, passed: bool) -> &mut Self {
+        self.end_each_gate(&[passed; 8])
     }
 
     /// Runs the gates that the engine plans, each with its own result.
-    fn gates_with(&mut self, passed: &[bool]) -> &mut Self {
+    fn end_each_gate(&mut self, passed: &[bool]) -> &mut Self {
         let results: Vec<(bool, ToolFacts)> =
             passed.iter().map(|passed| (*passed, ToolFacts::default())).collect();
-        self.gates_said(&results)
+        self.end_gates_with_facts(&results)
     }
 
     /// The same, each with its own facts.
-    pub(super) fn gates_said(&mut self, passed: &[(bool, ToolFacts)]) -> &mut Self {
-        let Act::RunGates(gates) = self.decide().act else { panic!("no gates are planned") };
+    pub(super) fn end_gates_with_facts(&mut self, passed: &[(bool, ToolFacts)]) -> &mut Self {
+        let Action::RunGates(gates) = self.decide().act else { panic!("no gates are planned") };
         assert!(gates.len() <= passed.len());
         for planned in gates.clone() {
             self.push(GateRequested {
@@ -275,230 +286,233 @@ impl Log {
     }
 
     pub(super) fn decide(&self) -> Decision {
-        React.decide(&self.state)
+        ReactEngine.decide(&self.state)
     }
 }
 
-fn gate(name: &str) -> GateSpec {
+fn sample_gate(name: &str) -> GateSpec {
     GateSpec { name: name.into(), command: "true".into(), mend: None }
 }
 
-fn read() -> (&'static str, serde_json::Value) {
+fn read_call() -> (&'static str, serde_json::Value) {
     ("read_file", json!({ "path": "a" }))
 }
 
-fn command(line: &str) -> (&'static str, serde_json::Value) {
+fn command_call(line: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": line }))
 }
 
 /// The decision in one word per thing that matters.
-pub(super) fn gist(decision: &Decision) -> String {
+pub(super) fn describe_decision(decision: &Decision) -> String {
     match &decision.act {
-        Act::CallModel(call) => {
+        Action::CallModel(call) => {
             let nudge = if call.nudge.is_some() { " nudged" } else { "" };
             format!("ask turn {} attempt {} wait {}{nudge}", call.turn, call.attempt, call.wait_ms)
         }
-        Act::RunTools(batch) => {
+        Action::RunTools(batch) => {
             let tools: Vec<String> =
                 batch.iter().map(|tool| format!("{} {:?}", tool.tool, tool.class).to_lowercase()).collect();
             format!("{}: {}", decision.phase.as_str(), tools.join(", "))
         }
-        Act::RunGates(gates) => {
+        Action::RunGates(gates) => {
             format!("gates {}", gates.iter().map(|g| g.call.to_string()).collect::<Vec<_>>().join(" "))
         }
-        Act::Compact(event) => format!("compact {} {}", event.cleared.len(), event.messages),
-        Act::Conclude(conclusion) => {
+        Action::Compact(event) => format!("compact {} {}", event.cleared.len(), event.messages),
+        Action::Conclude(conclusion) => {
             let begins = conclusion.begins.as_ref().map(|begins| format!(" begin {}", begins.role));
             format!("conclude {}{}", conclusion.facts.len(), begins.unwrap_or_default())
         }
-        Act::Pause => "pause".into(),
-        Act::Block { question, why: BlockedWhy::Model, .. } => format!("block {question:?}"),
-        Act::Block { question, why: BlockedWhy::Provider, .. } => {
+        Action::Pause => "pause".into(),
+        Action::Block { question, why: BlockedReason::Model, .. } => format!("block {question:?}"),
+        Action::Block { question, why: BlockedReason::Provider, .. } => {
             format!("block for the provider: {question:?}")
         }
-        Act::Block { .. } => "block for another reason".into(),
-        Act::End { result: RunOutcome::Failed { why, message }, .. } => format!("failed {why:?}: {message}"),
-        Act::End { result, .. } => format!("end {}", result.as_str()),
+        Action::Block { .. } => "block for another reason".into(),
+        Action::End { result: RunOutcome::Failed { why, message }, .. } => {
+            format!("failed {why:?}: {message}")
+        }
+        Action::End { result, .. } => format!("end {}", result.as_str()),
     }
 }
 
-fn check(given: &Log, then: &str) {
-    assert_eq!(gist(&given.decide()), then);
+fn assert_decision(given: &TestLog, then: &str) {
+    assert_eq!(describe_decision(&given.decide()), then);
 }
 
 #[test]
-fn the_loop_asks_runs_and_asks_again() {
-    let mut log = Log::new();
-    check(&log, "ask turn 1 attempt 1 wait 0");
-    log.say("I look.", &[read(), read()]);
-    check(&log, "exploring: read_file reads, read_file reads");
+fn loop_alternates_model_calls_and_tools() {
+    let mut log = TestLog::new();
+    assert_decision(&log, "ask turn 1 attempt 1 wait 0");
+    log.answer_with("I look.", &[read_call(), read_call()]);
+    assert_decision(&log, "exploring: read_file reads, read_file reads");
     log.run_batch(&ToolFacts::default());
-    check(&log, "ask turn 2 attempt 1 wait 0");
+    assert_decision(&log, "ask turn 2 attempt 1 wait 0");
 }
 
 #[test]
-fn text_without_a_call_is_checked_by_the_gates_before_it_is_success() {
-    let mut log = Log::new();
-    log.say("Done.", &[]);
-    check(&log, "gates g1-0");
-    log.gates(true);
-    check(&log, "end succeeded");
-    let mut without = Log::with(&[], "namespaces");
-    without.say("Done.", &[]);
-    check(&without, "end succeeded");
+fn answer_without_a_call_must_pass_the_gates() {
+    let mut log = TestLog::new();
+    log.answer_with("Done.", &[]);
+    assert_decision(&log, "gates g1-0");
+    log.end_gates(true);
+    assert_decision(&log, "end succeeded");
+    let mut without = TestLog::with_gates(&[], "namespaces");
+    without.answer_with("Done.", &[]);
+    assert_decision(&without, "end succeeded");
 }
 
 #[test]
-fn failed_gates_lead_back_into_the_loop_with_more_turns_and_not_for_ever() {
-    let mut log = Log::new();
+fn failed_gates_return_to_the_loop_a_limited_number_of_times() {
+    let mut log = TestLog::new();
     for _ in 0..3 {
-        log.say("", &[read()]).run_batch(&ToolFacts::default());
+        log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
     }
-    log.say("Done.", &[]).gates(false);
-    check(&log, "ask turn 5 attempt 1 wait 0");
-    log.say("Done now.", &[]);
-    check(&log, "gates g5-1");
-    log.gates(false);
-    check(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
+    log.answer_with("Done.", &[]).end_gates(false);
+    assert_decision(&log, "ask turn 5 attempt 1 wait 0");
+    log.answer_with("Done now.", &[]);
+    assert_decision(&log, "gates g5-1");
+    log.end_gates(false);
+    assert_decision(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
 }
 
 #[test]
-fn the_turn_cap_ends_the_run_as_failed() {
-    let mut log = Log::new();
+fn turn_limit_fails_the_run() {
+    let mut log = TestLog::new();
     for _ in 0..4 {
-        log.say("", &[read()]).run_batch(&ToolFacts::default());
+        log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
     }
-    check(&log, "failed TurnLimit: the cap of 4 turns is reached");
+    assert_decision(&log, "failed TurnLimit: the cap of 4 turns is reached");
 }
 
 #[test]
-fn a_blocker_is_asked_and_nothing_else_runs() {
-    let mut log = Log::new();
-    log.say("\n BLOCKED: Which of the two schemas?", &[]);
-    check(&log, r#"block Text("Which of the two schemas?")"#);
+fn blocker_asks_a_person_and_nothing_else_runs() {
+    let mut log = TestLog::new();
+    log.answer_with("\n BLOCKED: Which of the two schemas?", &[]);
+    assert_decision(&log, r#"block Text("Which of the two schemas?")"#);
 }
 
 #[test]
-fn an_empty_answer_is_asked_again_and_then_given_up() {
-    let mut log = Log::new();
-    log.say(" \n", &[]);
-    check(&log, "ask turn 2 attempt 1 wait 0 nudged");
-    log.say("", &[]);
-    check(&log, "failed EmptyAnswers: 2 empty answers in a row");
+fn empty_answers_are_retried_then_fail_the_run() {
+    let mut log = TestLog::new();
+    log.answer_with(" \n", &[]);
+    assert_decision(&log, "ask turn 2 attempt 1 wait 0 nudged");
+    log.answer_with("", &[]);
+    assert_decision(&log, "failed EmptyAnswers: 2 empty answers in a row");
 }
 
 #[test]
-fn a_failed_call_is_tried_again_in_the_same_turn_after_the_recorded_wait() {
-    let mut log = Log::new();
-    log.fail(Some(70));
-    check(&log, "ask turn 1 attempt 2 wait 70");
-    log.fail(Some(90));
-    check(&log, "ask turn 1 attempt 3 wait 90");
-    log.fail(Some(1));
-    check(&log, "failed Model: 3 attempts failed; the last one: busy");
-    let mut hopeless = Log::new();
-    hopeless.fail(None);
-    check(&hopeless, "failed Model: busy");
+fn failed_call_is_retried_in_the_same_turn_after_the_recorded_wait() {
+    let mut log = TestLog::new();
+    log.fail_call(Some(70));
+    assert_decision(&log, "ask turn 1 attempt 2 wait 70");
+    log.fail_call(Some(90));
+    assert_decision(&log, "ask turn 1 attempt 3 wait 90");
+    log.fail_call(Some(1));
+    assert_decision(&log, "failed Model: 3 attempts failed; the last one: busy");
+    let mut hopeless = TestLog::new();
+    hopeless.fail_call(None);
+    assert_decision(&hopeless, "failed Model: busy");
 }
 
 #[test]
-fn what_only_a_person_can_mend_waits_for_one_and_goes_on_in_the_same_turn() {
-    let mut log = Log::new();
-    log.say("", &[read()]).run_batch(&ToolFacts::default());
-    log.fail(Some(70)).fail(Some(90));
+fn failure_needing_a_person_blocks_and_resumes_in_the_same_turn() {
+    let mut log = TestLog::new();
+    log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
+    log.fail_call(Some(70)).fail_call(Some(90));
     log.fail_with(|failed| failed.needs_person = true);
-    check(&log, r#"block for the provider: Text("busy")"#);
-    let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
+    assert_decision(&log, r#"block for the provider: Text("busy")"#);
+    let conversation = |log: &TestLog| log.state.transcript.conversation(None).digest();
     let before = conversation(&log);
     let question = "busy".into();
     log.push(RunBlocked {
         question,
-        why: BlockedWhy::Provider,
+        why: BlockedReason::Provider,
         outages: 0,
         about: None,
         decision: DecisionHash::ZERO,
     });
     log.push(BlockerAnswered { text: "".into(), by: "a".into() });
-    check(&log, "ask turn 2 attempt 4 wait 0");
+    assert_decision(&log, "ask turn 2 attempt 4 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");
     // Attempts from before count for no cap.
-    log.fail(Some(7));
-    check(&log, "ask turn 2 attempt 5 wait 7");
+    log.fail_call(Some(7));
+    assert_decision(&log, "ask turn 2 attempt 5 wait 7");
 }
 
 #[test]
-fn wishes_and_limits_come_first_and_leave_no_call_without_its_result() {
-    let mut log = Log::new();
-    log.push(LimitReached { which: Limit::Money, message: None });
-    check(&log, "failed Limit: the budget of money is used up");
-    log.push(LimitReached { which: Limit::Money, message: Some("no price".to_owned()) });
-    check(&log, "failed Configuration: no price");
+fn requests_and_limits_come_first_and_leave_no_call_without_a_result() {
+    let mut log = TestLog::new();
+    log.push(LimitReached { which: LimitKind::Money, message: None });
+    assert_decision(&log, "failed Limit: the budget of money is used up");
+    log.push(LimitReached { which: LimitKind::Money, message: Some("no price".to_owned()) });
+    assert_decision(&log, "failed Configuration: no price");
     log.push(CancelRequested { by: "a".into(), reason: String::new() });
-    check(&log, "end cancelled");
+    assert_decision(&log, "end cancelled");
 
-    let mut log = Log::new();
-    log.say("", &[read()]).push(PauseRequested { by: "a".into() });
-    check(&log, "exploring: read_file reads");
+    let mut log = TestLog::new();
+    log.answer_with("", &[read_call()]).push(PauseRequested { by: "a".into() });
+    assert_decision(&log, "exploring: read_file reads");
     log.run_batch(&ToolFacts::default());
-    check(&log, "pause");
+    assert_decision(&log, "pause");
 }
 
 #[test]
-fn a_run_whose_batch_may_use_no_more_rests_and_asks_the_same_once_it_may() {
-    let mut log = Log::new();
-    check(&log, "ask turn 1 attempt 1 wait 0");
-    let conversation = |log: &Log| log.state.transcript.conversation(None).digest();
+fn run_waits_at_the_batch_budget_and_repeats_the_same_call() {
+    let mut log = TestLog::new();
+    assert_decision(&log, "ask turn 1 attempt 1 wait 0");
+    let conversation = |log: &TestLog| log.state.transcript.conversation(None).digest();
     let before = conversation(&log);
-    log.push(LimitReached { which: Limit::Batch, message: Some("9 of 10 tokens are used".to_owned()) });
-    let Decision { act: Act::Block { question, why, .. }, .. } = log.decide() else { panic!("it rests") };
-    assert_eq!((&question, why), (&"9 of 10 tokens are used".into(), BlockedWhy::Budget));
+    log.push(LimitReached { which: LimitKind::Batch, message: Some("9 of 10 tokens are used".to_owned()) });
+    let Decision { act: Action::Block { question, why, .. }, .. } = log.decide() else { panic!("it rests") };
+    assert_eq!((&question, why), (&"9 of 10 tokens are used".into(), BlockedReason::Budget));
     log.push(RunBlocked { question, why, outages: 0, about: None, decision: log.decide().hash() });
     log.push(BlockerAnswered { text: "".into(), by: "docket".into() });
-    check(&log, "ask turn 1 attempt 1 wait 0");
+    assert_decision(&log, "ask turn 1 attempt 1 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");
 }
 
 #[test]
-fn what_a_person_tells_at_the_end_goes_on_instead_of_ending() {
-    let mut log = Log::new();
-    log.say("Done.", &[]).push(Told { text: "Also the docs.".into(), by: "a".into() });
-    check(&log, "ask turn 2 attempt 1 wait 0");
+fn user_message_at_the_end_continues_the_run() {
+    let mut log = TestLog::new();
+    log.answer_with("Done.", &[]).push(Told { text: "Also the docs.".into(), by: "a".into() });
+    assert_decision(&log, "ask turn 2 attempt 1 wait 0");
 }
 
 #[test]
-fn a_call_that_may_reach_out_is_a_batch_of_its_own() {
-    let mut walls = Log::new();
-    walls.say("", &[read(), command("make"), read()]);
-    check(&walls, "testing: read_file reads, run_command workspace, read_file reads");
-    let mut none = Log::with(&[], "none");
-    none.say("", &[read(), command("make"), command("make"), read()]);
-    check(&none, "exploring: read_file reads");
+fn external_call_is_a_batch_of_its_own() {
+    let mut walls = TestLog::new();
+    walls.answer_with("", &[read_call(), command_call("make"), read_call()]);
+    assert_decision(&walls, "testing: read_file reads, run_command workspace, read_file reads");
+    let mut none = TestLog::with_gates(&[], "none");
+    none.answer_with("", &[read_call(), command_call("make"), command_call("make"), read_call()]);
+    assert_decision(&none, "exploring: read_file reads");
     none.run_batch(&ToolFacts::default());
-    check(&none, "testing: run_command external");
+    assert_decision(&none, "testing: run_command external");
     none.run_batch(&ToolFacts::default());
-    check(&none, "testing: run_command external");
+    assert_decision(&none, "testing: run_command external");
 }
 
 #[test]
-fn a_change_after_failing_tests_is_a_fix() {
+fn edit_after_failing_tests_is_the_fixing_phase() {
     let edit = ("edit_file", json!({ "path": "a", "edits": [] }));
-    let mut log = Log::new();
-    log.say("", std::slice::from_ref(&edit));
-    assert_eq!(log.decide().phase, Phase::Editing);
-    let changed = ToolFacts { changed: vec![WorkPath::new("a").expect("legal")], ..ToolFacts::default() };
+    let mut log = TestLog::new();
+    log.answer_with("", std::slice::from_ref(&edit));
+    assert_eq!(log.decide().phase, RunPhase::Editing);
+    let changed =
+        ToolFacts { changed: vec![WorkspacePath::new("a").expect("legal")], ..ToolFacts::default() };
     log.run_batch(&changed);
-    log.say("", &[("run_tests", json!({}))]);
+    log.answer_with("", &[("run_tests", json!({}))]);
     let failing = TestCounts { failed: 1, ..TestCounts::default() };
     log.run_batch(&ToolFacts { tests: Some(failing), ..ToolFacts::default() });
-    log.say("", &[edit]);
-    assert_eq!(log.decide().phase, Phase::Fixing);
+    log.answer_with("", &[edit]);
+    assert_eq!(log.decide().phase, RunPhase::Fixing);
 }
 
 #[test]
-fn equal_states_give_equal_hashes_and_another_word_another_hash() {
+fn equal_states_give_equal_hashes_and_different_text_a_different_hash() {
     let hash = |text: &str| {
-        let mut log = Log::new();
-        log.say(text, &[read()]).run_batch(&ToolFacts::default());
+        let mut log = TestLog::new();
+        log.answer_with(text, &[read_call()]).run_batch(&ToolFacts::default());
         log.decide().hash()
     };
     assert_eq!(hash("a"), hash("a"));
@@ -506,7 +520,7 @@ fn equal_states_give_equal_hashes_and_another_word_another_hash() {
 }
 
 /// A run whose linter gates, with the files that it changed.
-fn linted(files: &[&str]) -> Log {
+fn log_with_linter(files: &[&str]) -> TestLog {
     let linter = LinterSpec {
         name: "ruff".into(),
         extensions: vec!["py".into()],
@@ -515,15 +529,15 @@ fn linted(files: &[&str]) -> Log {
         fix: Some("fix {files}".into()),
         gates: true,
     };
-    let mut log = Log::new();
-    log.pin(|pins| pins.linters = vec![linter]);
-    files.iter().for_each(|file| log.leave(file));
+    let mut log = TestLog::new();
+    log.edit_pins(|pins| pins.linters = vec![linter]);
+    files.iter().for_each(|file| log.add_file(file));
     log
 }
 
 /// The lines of the gates that are planned.
-fn lines(log: &Log) -> Vec<String> {
-    let Act::RunGates(gates) = log.decide().act else { panic!("no gates are planned") };
+fn gate_lines(log: &TestLog) -> Vec<String> {
+    let Action::RunGates(gates) = log.decide().act else { panic!("no gates are planned") };
     let line = |planned: &PlannedGate| {
         let word = if planned.step.is_check() { "" } else { "mend " };
         format!("{} {word}{}", planned.call, planned.gate.command)
@@ -532,31 +546,31 @@ fn lines(log: &Log) -> Vec<String> {
 }
 
 #[test]
-fn a_linter_checks_what_the_run_changed_and_nothing_else() {
-    let mut log = linted(&["b.py", "a file.py", "notes.txt"]);
-    log.say("Done.", &[]);
-    assert_eq!(lines(&log), ["g1-0 check 'a file.py' b.py", "g1-1 true"]);
-    let mut none = linted(&["notes.txt"]);
-    none.say("Done.", &[]);
-    assert_eq!(lines(&none), ["g1-0 true"], "no file of its language changed");
-    let mut missing = linted(&["b.py"]);
+fn linter_checks_only_changed_files() {
+    let mut log = log_with_linter(&["b.py", "a file.py", "notes.txt"]);
+    log.answer_with("Done.", &[]);
+    assert_eq!(gate_lines(&log), ["g1-0 check 'a file.py' b.py", "g1-1 true"]);
+    let mut none = log_with_linter(&["notes.txt"]);
+    none.answer_with("Done.", &[]);
+    assert_eq!(gate_lines(&none), ["g1-0 true"], "no file of its language changed");
+    let mut missing = log_with_linter(&["b.py"]);
     missing.state.linters_missing.insert("ruff".into());
-    missing.say("Done.", &[]);
-    assert_eq!(lines(&missing), ["g1-0 true"], "it is not installed");
+    missing.answer_with("Done.", &[]);
+    assert_eq!(gate_lines(&missing), ["g1-0 true"], "it is not installed");
 }
 
 #[test]
-fn a_failed_linter_is_mended_once_and_then_it_is_the_models_turn() {
-    let mut log = linted(&["a.py"]);
-    log.say("Done.", &[]).gates_with(&[false, true]);
-    assert_eq!(lines(&log), ["g1-2 mend check a.py"], "not told to the model yet");
-    log.gates_with(&[true]);
-    assert_eq!(lines(&log), ["g1-3 check a.py", "g1-4 true"], "all checks run again");
-    let mut passes = Log { state: log.state.clone() };
-    passes.gates(true);
-    check(&passes, "end succeeded");
-    log.gates_with(&[false, true]);
-    check(&log, "ask turn 2 attempt 1 wait 0");
+fn failed_linter_is_fixed_once_then_goes_to_the_model() {
+    let mut log = log_with_linter(&["a.py"]);
+    log.answer_with("Done.", &[]).end_each_gate(&[false, true]);
+    assert_eq!(gate_lines(&log), ["g1-2 mend check a.py"], "not told to the model yet");
+    log.end_each_gate(&[true]);
+    assert_eq!(gate_lines(&log), ["g1-3 check a.py", "g1-4 true"], "all checks run again");
+    let mut passes = TestLog { state: log.state.clone() };
+    passes.end_gates(true);
+    assert_decision(&passes, "end succeeded");
+    log.end_each_gate(&[false, true]);
+    assert_decision(&log, "ask turn 2 attempt 1 wait 0");
     let said: Vec<String> = log
         .state
         .transcript
@@ -569,59 +583,65 @@ fn a_failed_linter_is_mended_once_and_then_it_is_the_models_turn() {
 }
 
 #[test]
-fn mending_costs_no_round_of_correction() {
-    let mut log = linted(&["a.py"]);
-    log.say("Done.", &[]).gates_with(&[false, true]).gates_with(&[true]).gates_with(&[false, true]);
+fn automatic_fix_costs_no_correction_round() {
+    let mut log = log_with_linter(&["a.py"]);
+    log.answer_with("Done.", &[])
+        .end_each_gate(&[false, true])
+        .end_each_gate(&[true])
+        .end_each_gate(&[false, true]);
     assert_eq!(log.state.corrections, 1);
-    log.say("Done now.", &[]).gates_with(&[false, true]).gates_with(&[true]).gates_with(&[true, false]);
-    check(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
+    log.answer_with("Done now.", &[])
+        .end_each_gate(&[false, true])
+        .end_each_gate(&[true])
+        .end_each_gate(&[true, false]);
+    assert_decision(&log, "failed Gates: the final checks still fail after 1 rounds of correction");
 }
 
 #[test]
-fn fifteen_turns_go_beyond_the_cap_and_no_more() {
-    let mut log = Log::new();
+fn correction_adds_a_fixed_number_of_turns() {
+    let mut log = TestLog::new();
     let mut pins = RunStarted::clone(log.state.pins.as_ref().expect("started"));
     pins.settings = RunSettings::default();
     log.state.pins = Some(std::sync::Arc::new(pins));
     for _ in 0..29 {
-        log.say("", &[read()]).run_batch(&ToolFacts::default());
+        log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
     }
     for _ in 0..3 {
-        log.say("Done.", &[]).gates(false);
+        log.answer_with("Done.", &[]).end_gates(false);
         for _ in 0..4 {
-            log.say("", &[read()]).run_batch(&ToolFacts::default());
+            log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
         }
     }
-    check(&log, "ask turn 45 attempt 1 wait 0");
-    log.say("", &[read()]).run_batch(&ToolFacts::default());
-    check(&log, "failed TurnLimit: the cap of 45 turns is reached");
+    assert_decision(&log, "ask turn 45 attempt 1 wait 0");
+    log.answer_with("", &[read_call()]).run_batch(&ToolFacts::default());
+    assert_decision(&log, "failed TurnLimit: the cap of 45 turns is reached");
 }
 
 #[test]
-fn tests_that_the_run_wrote_are_run_where_there_were_none() {
-    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::of(b"x").hash };
-    let mut log = Log::with(&[], "namespaces");
-    log.state.overlay.insert(WorkPath::new("tests/test_a.py").expect("legal"), Some(entry));
-    log.say("Done.", &[]);
-    assert!(lines(&log)[0].contains("-m pytest"), "{:?}", lines(&log));
+fn new_tests_are_run_if_none_existed_before() {
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::for_bytes(b"x").hash };
+    let mut log = TestLog::with_gates(&[], "namespaces");
+    log.state.overlay.insert(WorkspacePath::new("tests/test_a.py").expect("legal"), Some(entry));
+    log.answer_with("Done.", &[]);
+    assert!(gate_lines(&log)[0].contains("-m pytest"), "{:?}", gate_lines(&log));
 }
 
 #[test]
-fn a_change_that_leaves_findings_is_followed_by_a_fix() {
+fn edit_with_findings_is_followed_by_a_fix() {
     let edit = ("edit_file", json!({ "path": "a.py", "edits": [] }));
-    let seen = |status| LintSeen { findings: 1, ..LintSeen::plain("ruff", status) };
+    let seen = |status| LintResult { findings: 1, ..LintResult::without_findings("ruff", status) };
     let facts = |status| ToolFacts {
-        changed: vec![WorkPath::new("a.py").expect("legal")],
+        changed: vec![WorkspacePath::new("a.py").expect("legal")],
         lint: vec![seen(status)],
         ..ToolFacts::default()
     };
-    let mut log = Log::new();
-    log.say("", std::slice::from_ref(&edit)).run_batch(&facts(LintStatus::Findings));
-    log.say("", std::slice::from_ref(&edit));
-    assert_eq!((log.decide().phase, log.state.lint_failures), (Phase::Fixing, 1));
+    let mut log = TestLog::new();
+    log.answer_with("", std::slice::from_ref(&edit)).run_batch(&facts(LintStatus::Findings));
+    log.answer_with("", std::slice::from_ref(&edit));
+    assert_eq!((log.decide().phase, log.state.lint_failures), (RunPhase::Fixing, 1));
     log.run_batch(&facts(LintStatus::Clean));
-    log.say("", std::slice::from_ref(&edit));
-    assert_eq!((log.decide().phase, log.state.lint_failures), (Phase::Editing, 0));
+    log.answer_with("", std::slice::from_ref(&edit));
+    assert_eq!((log.decide().phase, log.state.lint_failures), (RunPhase::Editing, 0));
     log.run_batch(&facts(LintStatus::Missing));
     assert!(
         !log.state.linters_missing.contains("ruff"),

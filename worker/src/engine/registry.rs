@@ -3,27 +3,27 @@
 use docket_schema::run::EngineRef;
 
 use super::{
-    architect::Architect, core::definition::Engine, plan::Plan, react::React, review::Review, sop::Sop,
-    team::Team,
+    architect::ArchitectEngine, core::definition::Engine, plan::PlanEngine, react::ReactEngine,
+    review::ReviewEngine, sop::SopEngine, team::TeamEngine,
 };
 
 /// The engines of this build, every version that is still supported.
-pub fn engines() -> Vec<Box<dyn Engine>> {
+pub fn all_engines() -> Vec<Box<dyn Engine>> {
     vec![
-        Box::new(React),
-        Box::new(Plan),
-        Box::new(Review::FIRST),
-        Box::new(Review::SECOND),
-        Box::new(Architect),
-        Box::new(Team),
-        Box::new(Sop),
+        Box::new(ReactEngine),
+        Box::new(PlanEngine),
+        Box::new(ReviewEngine::V1),
+        Box::new(ReviewEngine::V2),
+        Box::new(ArchitectEngine),
+        Box::new(TeamEngine),
+        Box::new(SopEngine),
     ]
 }
 
 /// Their names, each once, in the order in which engines are listed everywhere.
-pub fn names() -> Vec<String> {
+pub fn engine_names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for EngineRef { name, .. } in engines().iter().map(|engine| engine.id()) {
+    for EngineRef { name, .. } in all_engines().iter().map(|engine| engine.engine_ref()) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -32,11 +32,14 @@ pub fn names() -> Vec<String> {
 }
 
 /// The engine of this name and version.
-pub fn engine(id: &EngineRef) -> Option<Box<dyn Engine>> {
-    engines().into_iter().find(|engine| engine.id() == *id)
+pub fn find_engine(id: &EngineRef) -> Option<Box<dyn Engine>> {
+    all_engines().into_iter().find(|engine| engine.engine_ref() == *id)
 }
 
 /// The newest version of the engine of this name.
-pub fn newest(name: &str) -> Option<Box<dyn Engine>> {
-    engines().into_iter().filter(|engine| engine.id().name == name).max_by_key(|engine| engine.id().version)
+pub fn newest_engine(name: &str) -> Option<Box<dyn Engine>> {
+    all_engines()
+        .into_iter()
+        .filter(|engine| engine.engine_ref().name == name)
+        .max_by_key(|engine| engine.engine_ref().version)
 }

@@ -10,8 +10,8 @@
 use docket_schema::{
     content::Content,
     run::{
-        EngineRef, Fact, FailureKind, Judgement, PlanStep, RunStarted, RunState, StepEnd, StepKind,
-        ToolStatus,
+        EngineFact, EngineRef, FailureKind, FinishedStep, PlanStep, ReviewVerdict, RunStarted, RunState,
+        StepKind, ToolStatus,
     },
     tool::ToolSet,
 };
@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 
 use super::{
     core::{
-        call_options::role_of,
-        decision::{Begins, Decision},
-        definition::{Engine, RoleDef},
+        call_options::current_role,
+        decision::{Decision, RoleStart},
+        definition::{Engine, RoleDefinition},
     },
     roles::{
-        answer,
-        seat::{self, Checked},
+        json_reply,
+        role_conversation::{self, FinalCheckOutcome},
     },
     rules::budget,
 };
@@ -40,11 +40,11 @@ const PLANS_MAX: u32 = 10;
 /// Steps of a plan that are taken: more are another plan's.
 const STEPS_MAX: usize = 50;
 /// Ends of steps that the planner and the reviewer are told of, the last ones.
-const TOLD_MAX: usize = 12;
+const STEP_RESULTS_MAX: usize = 12;
 /// Characters of what a step came to, where it is told to others.
 const OUTPUT_CHARS_MAX: usize = 1500;
 
-const PLANNER_WORDS: &str = "\
+const PLANNER_PROMPT: &str = "\
 You are the planner of a small team that works on a repository. You see its outline, not its files. An executor does your \
 steps one after the other, each with the tools of the repository and without your knowledge: say in each step what it \
 must know. A reviewer looks at what each step came to.
@@ -54,7 +54,7 @@ that can be seen. Where a step failed or the reviewer wants another way, you are
 is left, not what is done. If nothing is left to do, answer [].
 ";
 
-const EXECUTOR_WORDS: &str = "\
+const EXECUTOR_PROMPT: &str = "\
 You are the executor of a small team that works on a repository: you do one step of a plan, with tools, and nothing else.
 - Read a file before you change it, change as little as the step needs, keep the style that is there.
 - Commands run in a sandbox without a network, each from the repository's root.
@@ -64,7 +64,7 @@ When the step is done, or cannot be done, answer without a tool, with one JSON o
 or {\"success\": false, \"output\": \"what stands in the way\"}. Say `true` only for what you have seen to work.
 ";
 
-const REVIEWER_WORDS: &str = "\
+const REVIEWER_PROMPT: &str = "\
 You are the reviewer of a small team that works on a repository. You are told the goal, the plan and what its steps came \
 to. Judge whether the work gets nearer to the goal, by what was done, not by what was said to be done.
 
@@ -77,34 +77,40 @@ Answer with one JSON object and nothing else: {\"verdict\": \"…\", \"reason\":
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
-pub struct Review {
+pub struct ReviewEngine {
     version: u16,
 }
 
-impl Review {
+impl ReviewEngine {
     /// The rules of logs that were begun by them.
-    pub const FIRST: Self = Self { version: 1 };
+    pub const V1: Self = Self { version: 1 };
     /// The rules in force.
-    pub const SECOND: Self = Self { version: 2 };
+    pub const V2: Self = Self { version: 2 };
 }
 
-impl Engine for Review {
-    fn id(&self) -> EngineRef {
+impl Engine for ReviewEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "review".to_owned(), version: self.version }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
-        let all = tools::specs_of(ToolSet::Wide).into_iter().map(|spec| spec.name);
+    fn default_roles(&self) -> Vec<RoleDefinition> {
+        let all = tools::tool_specs(ToolSet::Wide).into_iter().map(|spec| spec.name);
         let all = all.chain([tools::DELEGATE.to_owned()]).collect();
         let answers = |schema: Value| (self.version > 1).then_some(schema);
         vec![
-            RoleDef { answer: answers(plan_schema()), ..RoleDef::of(PLANNER, PLANNER_WORDS) },
-            RoleDef {
-                tools: all,
-                answer: answers(outcome_schema()),
-                ..RoleDef::of(EXECUTOR, EXECUTOR_WORDS)
+            RoleDefinition {
+                reply_schema: answers(plan_schema()),
+                ..RoleDefinition::new(PLANNER, PLANNER_PROMPT)
             },
-            RoleDef { answer: answers(verdict_schema()), ..RoleDef::of(REVIEWER, REVIEWER_WORDS) },
+            RoleDefinition {
+                tools: all,
+                reply_schema: answers(outcome_schema()),
+                ..RoleDefinition::new(EXECUTOR, EXECUTOR_PROMPT)
+            },
+            RoleDefinition {
+                reply_schema: answers(verdict_schema()),
+                ..RoleDefinition::new(REVIEWER, REVIEWER_PROMPT)
+            },
         ]
     }
 
@@ -113,14 +119,14 @@ impl Engine for Review {
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// A step is a string, or an object with one: models write both, whatever they are told.
 fn plan_schema() -> Value {
-    let named =
-        STEP_NAMES.map(|name| json!({ "required": [name], "properties": { (name): { "type": "string" } } }));
+    let named = STEP_TEXT_KEYS
+        .map(|name| json!({ "required": [name], "properties": { (name): { "type": "string" } } }));
     let object = json!({ "type": "object", "anyOf": named });
     json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, object] } })
 }
@@ -145,137 +151,171 @@ fn verdict_schema() -> Value {
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::first(run, pins)?;
-    let Some(steps) = &run.work.plan else { return planned(run, pins) };
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    role_conversation::check_pending_decision(run, pins)?;
+    let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
     if steps.is_empty() {
-        return finished(run, pins);
+        return decide_final_checks(run, pins);
     }
-    let Some(last) = run.work.ended.last() else { return executed(run, pins, 0, steps) };
+    let Some(last) = run.engine_state.finished_steps.last() else {
+        return decide_execution(run, pins, 0, steps);
+    };
     if !last.success {
-        let reason = format!("step {} failed: {}", last.step + 1, short(&last.output));
-        return Ok(seat::conclude(run, vec![Fact::PlanDropped { reason }]));
+        let reason = format!("step {} failed: {}", last.step + 1, truncate_output(&last.output));
+        return Ok(role_conversation::record_facts(run, vec![EngineFact::PlanDropped { reason }]));
     }
-    match &run.work.judged {
-        None => judged(run, pins, last, steps),
-        Some((Judgement::Finish, _)) => finished(run, pins),
-        Some((Judgement::Continue, _)) => match run.work.ended.len() {
-            at if at < steps.len() => executed(run, pins, at, steps),
-            _ => dropped(run, "all its steps are done, and the goal is not reached"),
+    match &run.engine_state.last_verdict {
+        None => decide_review(run, pins, last, steps),
+        Some((ReviewVerdict::Finish, _)) => decide_final_checks(run, pins),
+        Some((ReviewVerdict::Continue, _)) => match run.engine_state.finished_steps.len() {
+            at if at < steps.len() => decide_execution(run, pins, at, steps),
+            _ => drop_plan(run, "all its steps are done, and the goal is not reached"),
         },
-        Some((verdict @ (Judgement::Retry | Judgement::Replan), reason)) => {
+        Some((verdict @ (ReviewVerdict::Retry | ReviewVerdict::Replan), reason)) => {
             let wants = match verdict {
-                Judgement::Retry => "another way",
-                Judgement::Replan | Judgement::Continue | Judgement::Finish => "another plan",
+                ReviewVerdict::Retry => "another way",
+                ReviewVerdict::Replan | ReviewVerdict::Continue | ReviewVerdict::Finish => "another plan",
             };
-            dropped(run, format!("the reviewer wants {wants}: {reason}").trim_end_matches([':', ' ']))
+            drop_plan(run, format!("the reviewer wants {wants}: {reason}").trim_end_matches([':', ' ']))
         }
     }
 }
 
-fn dropped(run: &RunState, reason: &str) -> Result<Decision, Decision> {
-    Ok(seat::conclude(run, vec![Fact::PlanDropped { reason: reason.to_owned() }]))
+fn drop_plan(run: &RunState, reason: &str) -> Result<Decision, Decision> {
+    Ok(role_conversation::record_facts(run, vec![EngineFact::PlanDropped { reason: reason.to_owned() }]))
 }
 
 /// Nothing is left to do: the final checks have the last word.
-fn finished(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    match seat::checks(run, pins)? {
-        Checked::Passed if seat::is_spoken_to(run) => dropped(run, seat::SPOKEN),
-        Checked::Passed => Ok(seat::succeed(run)),
-        Checked::Failed => dropped(run, "the final checks failed"),
+fn decide_final_checks(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    match role_conversation::require_final_checks(run, pins)? {
+        FinalCheckOutcome::Passed if role_conversation::has_unread_user_message(run) => {
+            drop_plan(run, role_conversation::USER_MESSAGE_REASON)
+        }
+        FinalCheckOutcome::Passed => Ok(role_conversation::succeed_run(run)),
+        FinalCheckOutcome::Failed => drop_plan(run, "the final checks failed"),
     }
 }
 
-fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let about = format!("plan {}", run.work.plans + 1);
-    if !seat::is_at(run, PLANNER, &about) {
-        if run.work.plans_counted() >= PLANS_MAX && !seat::is_spoken_to(run) {
-            let why = run.work.dropped.as_deref().unwrap_or("no plan led to the goal");
+fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let about = format!("plan {}", run.engine_state.plans + 1);
+    if !role_conversation::is_active_role(run, PLANNER, &about) {
+        if run.engine_state.counted_plans() >= PLANS_MAX && !role_conversation::has_unread_user_message(run) {
+            let why = run.engine_state.plan_drop_reason.as_deref().unwrap_or("no plan led to the goal");
             let message = format!("the planner was asked {PLANS_MAX} times; the last time, {why}");
-            return Ok(Decision::fail(run, FailureKind::Plan, &message));
+            return Ok(Decision::fail_run(run, FailureKind::Plan, &message));
         }
-        let opening = for_planner(run, pins);
-        return Ok(seat::begin(run, Vec::new(), Begins { role: PLANNER.to_owned(), about, opening }));
+        let opening = planner_opening(run, pins);
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: PLANNER.to_owned(), about, opening },
+        ));
     }
-    let Content::Text(said) = seat::speak(run, pins)? else { return Ok(too_long(run)) };
-    let steps = steps_of(said, schema(run, pins));
-    Ok(seat::conclude(run, vec![Fact::Planned { steps }]))
+    let Content::Text(said) = role_conversation::require_final_reply(run, pins)? else {
+        return Ok(reject_oversized_plan(run));
+    };
+    let steps = parse_steps(said, current_reply_schema(run, pins));
+    Ok(role_conversation::record_facts(run, vec![EngineFact::Planned { steps }]))
 }
 
 /// A plan that no request can quote is no plan without steps, which would end the work: it is asked for again.
-fn too_long(run: &RunState) -> Decision {
-    let problem = seat::too_long();
-    if run.work.invalid_counted() + 1 >= seat::INVALID_MAX {
-        let message =
-            format!("{} plans in a row could not be taken; the last one: {problem}", seat::INVALID_MAX);
-        return Decision::fail(run, FailureKind::Plan, &message);
+fn reject_oversized_plan(run: &RunState) -> Decision {
+    let problem = role_conversation::reply_too_long_message();
+    if run.engine_state.counted_invalid_answers() + 1 >= role_conversation::INVALID_REPLIES_MAX {
+        let message = format!(
+            "{} plans in a row could not be taken; the last one: {problem}",
+            role_conversation::INVALID_REPLIES_MAX
+        );
+        return Decision::fail_run(run, FailureKind::Plan, &message);
     }
-    seat::conclude(run, vec![Fact::Invalid { what: "plan".to_owned(), problem }])
+    role_conversation::record_facts(run, vec![EngineFact::Invalid { what: "plan".to_owned(), problem }])
 }
 
-fn executed(run: &RunState, pins: &RunStarted, at: usize, steps: &[PlanStep]) -> Result<Decision, Decision> {
-    let about = format!("plan {}, step {} of {}", run.work.plans, at + 1, steps.len());
-    if !seat::is_at(run, EXECUTOR, &about) {
-        let mut opening = vec![seat::task(pins), goes_before(run, steps)];
-        opening.push(format!("Your step, {} of {}: {}", at + 1, steps.len(), steps[at].text).into());
-        return Ok(seat::begin(run, Vec::new(), Begins { role: EXECUTOR.to_owned(), about, opening }));
-    }
-    let said = seat::speak(run, pins)?;
-    let (success, output) = outcome_of(seat::words(said), schema(run, pins));
-    let step = u32::try_from(at).unwrap_or(u32::MAX);
-    Ok(seat::conclude(run, vec![Fact::StepEnded { step, success, output: output.into() }]))
-}
-
-fn judged(
+fn decide_execution(
     run: &RunState,
     pins: &RunStarted,
-    last: &StepEnd,
+    at: usize,
     steps: &[PlanStep],
 ) -> Result<Decision, Decision> {
-    let about = format!("plan {}, step {} of {}", run.work.plans, last.step + 1, steps.len());
-    if !seat::is_at(run, REVIEWER, &about) {
-        let mut opening = vec![seat::task(pins), goes_before(run, steps)];
-        opening.extend(changes(run, pins)?);
-        return Ok(seat::begin(run, Vec::new(), Begins { role: REVIEWER.to_owned(), about, opening }));
+    let about = format!("plan {}, step {} of {}", run.engine_state.plans, at + 1, steps.len());
+    if !role_conversation::is_active_role(run, EXECUTOR, &about) {
+        let mut opening = vec![role_conversation::task_content(pins), format_plan_progress(run, steps)];
+        opening.push(format!("Your step, {} of {}: {}", at + 1, steps.len(), steps[at].text).into());
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: EXECUTOR.to_owned(), about, opening },
+        ));
     }
-    let said = seat::speak(run, pins)?;
-    let (verdict, reason) = verdict_of(seat::words(said), schema(run, pins));
-    Ok(seat::conclude(run, vec![Fact::Judged { verdict, reason }]))
+    let said = role_conversation::require_final_reply(run, pins)?;
+    let (success, output) =
+        parse_outcome(role_conversation::inline_text(said), current_reply_schema(run, pins));
+    let step = u32::try_from(at).unwrap_or(u32::MAX);
+    Ok(role_conversation::record_facts(
+        run,
+        vec![EngineFact::StepEnded { step, success, output: output.into() }],
+    ))
+}
+
+fn decide_review(
+    run: &RunState,
+    pins: &RunStarted,
+    last: &FinishedStep,
+    steps: &[PlanStep],
+) -> Result<Decision, Decision> {
+    let about = format!("plan {}, step {} of {}", run.engine_state.plans, last.step + 1, steps.len());
+    if !role_conversation::is_active_role(run, REVIEWER, &about) {
+        let mut opening = vec![role_conversation::task_content(pins), format_plan_progress(run, steps)];
+        opening.extend(changes_for_reviewer(run, pins)?);
+        return Ok(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: REVIEWER.to_owned(), about, opening },
+        ));
+    }
+    let said = role_conversation::require_final_reply(run, pins)?;
+    let (verdict, reason) =
+        parse_verdict(role_conversation::inline_text(said), current_reply_schema(run, pins));
+    Ok(role_conversation::record_facts(run, vec![EngineFact::Judged { verdict, reason }]))
 }
 
 /// What its answer must meet of whoever is in hand.
-fn schema<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a Value> {
-    role_of(run, pins)?.answer.as_ref()
+fn current_reply_schema<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a Value> {
+    current_role(run, pins)?.answer.as_ref()
 }
 
 /// What was changed, as the reviewer sees it: the difference; names, where policy lets nobody look.
 ///
 /// # Errors
 /// The runtime looks first.
-fn changes(run: &RunState, pins: &RunStarted) -> Result<Vec<Content>, Decision> {
+fn changes_for_reviewer(run: &RunState, pins: &RunStarted) -> Result<Vec<Content>, Decision> {
     if pins.engine.version < 2 {
-        return Ok(vec![seat::what_changed(run)]);
+        return Ok(vec![role_conversation::format_changed_files(run)]);
     }
-    let shown = run.work.done.last().filter(|done| done.tool.call.is_own());
-    let shown = shown.ok_or_else(|| seat::call(run, Vec::new(), vec![seat::show_changes(run)]))?;
+    let shown = run.engine_state.finished_calls.last().filter(|done| done.tool.call.is_runtime());
+    let shown = shown.ok_or_else(|| {
+        role_conversation::call_own_tools(run, Vec::new(), vec![role_conversation::show_changes_call(run)])
+    })?;
     Ok(match shown.status {
         ToolStatus::Ok => {
             let words = "The whole difference, from the repository as it was to what it is now:".into();
             vec![words, shown.content.clone()]
         }
-        ToolStatus::Error | ToolStatus::Refused | ToolStatus::Unknown => vec![seat::what_changed(run)],
+        ToolStatus::Error | ToolStatus::Refused | ToolStatus::Unknown => {
+            vec![role_conversation::format_changed_files(run)]
+        }
     })
 }
 
-fn for_planner(run: &RunState, pins: &RunStarted) -> Vec<Content> {
-    let mut opening = vec![seat::task(pins)];
-    let Some(why) = &run.work.dropped else { return opening };
+fn planner_opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
+    let mut opening = vec![role_conversation::task_content(pins)];
+    let Some(why) = &run.engine_state.plan_drop_reason else { return opening };
     opening.push(format!("You planned before, and are asked again: {why}").into());
-    if !run.work.ended.is_empty() {
-        opening.push(ends(run));
+    if !run.engine_state.finished_steps.is_empty() {
+        opening.push(format_step_results(run));
     }
-    opening.push(seat::what_changed(run));
-    for check in &run.work.failed_checks {
+    opening.push(role_conversation::format_changed_files(run));
+    for check in &run.engine_state.failed_checks {
         opening.push(format!("The check `{}` said:", check.name).into());
         opening.push(check.content.clone());
     }
@@ -283,27 +323,27 @@ fn for_planner(run: &RunState, pins: &RunStarted) -> Vec<Content> {
 }
 
 /// The plan, with what its steps came to.
-fn goes_before(run: &RunState, steps: &[PlanStep]) -> Content {
+fn format_plan_progress(run: &RunState, steps: &[PlanStep]) -> Content {
     let lines = steps.iter().enumerate().map(|(nth, step)| {
-        let mark = if nth < run.work.ended.len() { "x" } else { " " };
+        let mark = if nth < run.engine_state.finished_steps.len() { "x" } else { " " };
         format!("- [{mark}] {}\n", step.text)
     });
     let plan: String = lines.collect();
-    let Content::Text(ends) = ends(run) else { return plan.into() };
+    let Content::Text(ends) = format_step_results(run) else { return plan.into() };
     format!("The plan:\n{plan}{ends}").into()
 }
 
-fn ends(run: &RunState) -> Content {
-    let ended = &run.work.ended;
+fn format_step_results(run: &RunState) -> Content {
+    let ended = &run.engine_state.finished_steps;
     let mut text = String::new();
-    for end in &ended[ended.len().saturating_sub(TOLD_MAX)..] {
+    for end in &ended[ended.len().saturating_sub(STEP_RESULTS_MAX)..] {
         let how = if end.success { "is done" } else { "failed" };
-        text.push_str(&format!("\nStep {} {how}: {}", end.step + 1, short(&end.output)));
+        text.push_str(&format!("\nStep {} {how}: {}", end.step + 1, truncate_output(&end.output)));
     }
     if text.is_empty() { text.into() } else { format!("\nWhat its steps came to:{text}").into() }
 }
 
-fn short(content: &Content) -> String {
+fn truncate_output(content: &Content) -> String {
     match content {
         Content::Text(text) => {
             let mut short: String = text.trim().chars().take(OUTPUT_CHARS_MAX).collect();
@@ -317,32 +357,32 @@ fn short(content: &Content) -> String {
 }
 
 /// The steps of an answer; what is no array of them is one step as it stands (C1).
-fn steps_of(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
+fn parse_steps(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
     let step = |text: String| PlanStep { text, kind: StepKind::Free };
-    let texts = match answer::fitting(said, schema) {
+    let texts = match json_reply::extract_valid_json(said, schema) {
         // Brackets among words say nothing of what is left to do.
-        Ok(Value::Array(steps)) if steps.is_empty() && !answer::is_alone(said) => None,
-        Ok(Value::Array(steps)) => steps.into_iter().map(text_of).collect::<Option<Vec<String>>>(),
+        Ok(Value::Array(steps)) if steps.is_empty() && !json_reply::is_only_json(said) => None,
+        Ok(Value::Array(steps)) => steps.into_iter().map(step_text).collect::<Option<Vec<String>>>(),
         Ok(_) | Err(_) => None,
     };
     let texts = texts.unwrap_or_else(|| vec![said.trim().to_owned()]);
     texts.into_iter().filter(|text| !text.trim().is_empty()).take(STEPS_MAX).map(step).collect()
 }
 
-fn taken<T: DeserializeOwned>(said: &str, schema: Option<&Value>) -> Result<T, String> {
-    answer::fitting(said, schema)?;
-    answer::taken(said)
+fn parse_reply<T: DeserializeOwned>(said: &str, schema: Option<&Value>) -> Result<T, String> {
+    json_reply::extract_valid_json(said, schema)?;
+    json_reply::parse_json_reply(said)
 }
 
 /// Names under which models put the words of a step.
-const STEP_NAMES: [&str; 4] = ["step", "description", "text", "action"];
+const STEP_TEXT_KEYS: [&str; 4] = ["step", "description", "text", "action"];
 
 /// A step as models write it: a string, or an object with one.
-fn text_of(step: Value) -> Option<String> {
+fn step_text(step: Value) -> Option<String> {
     match step {
         Value::String(text) => Some(text),
         Value::Object(fields) => {
-            let named = STEP_NAMES.iter().find_map(|name| fields.get(*name)?.as_str());
+            let named = STEP_TEXT_KEYS.iter().find_map(|name| fields.get(*name)?.as_str());
             named.map(str::to_owned)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
@@ -350,32 +390,32 @@ fn text_of(step: Value) -> Option<String> {
 }
 
 #[derive(Deserialize)]
-struct Outcome {
+struct StepOutcomeReply {
     success: bool,
     #[serde(default)]
     output: String,
 }
 
 /// How a step went; an answer that cannot be read is a failure (C2).
-fn outcome_of(said: &str, schema: Option<&Value>) -> (bool, String) {
-    match taken::<Outcome>(said, schema) {
+fn parse_outcome(said: &str, schema: Option<&Value>) -> (bool, String) {
+    match parse_reply::<StepOutcomeReply>(said, schema) {
         Ok(outcome) => (outcome.success, outcome.output),
         Err(why) => (false, format!("the executor's answer cannot be read ({why}): {}", said.trim())),
     }
 }
 
 #[derive(Deserialize)]
-struct Verdict {
-    verdict: Judgement,
+struct ReviewVerdictReply {
+    verdict: ReviewVerdict,
     #[serde(default)]
     reason: String,
 }
 
 /// A verdict; one that cannot be read is `retry` (C3).
-fn verdict_of(said: &str, schema: Option<&Value>) -> (Judgement, String) {
-    match taken::<Verdict>(said, schema) {
-        Ok(Verdict { verdict, reason }) => (verdict, reason),
-        Err(why) => (Judgement::Retry, format!("the verdict cannot be read: {why}")),
+fn parse_verdict(said: &str, schema: Option<&Value>) -> (ReviewVerdict, String) {
+    match parse_reply::<ReviewVerdictReply>(said, schema) {
+        Ok(ReviewVerdictReply { verdict, reason }) => (verdict, reason),
+        Err(why) => (ReviewVerdict::Retry, format!("the verdict cannot be read: {why}")),
     }
 }
 
@@ -383,9 +423,9 @@ fn verdict_of(said: &str, schema: Option<&Value>) -> (Judgement, String) {
 mod tests {
     use super::*;
 
-    fn texts(said: &str) -> Vec<String> {
+    fn parse_texts(said: &str) -> Vec<String> {
         let texts = |schema: Option<&Value>| -> Vec<String> {
-            steps_of(said, schema).into_iter().map(|step| step.text).collect()
+            parse_steps(said, schema).into_iter().map(|step| step.text).collect()
         };
         let schema = plan_schema();
         let by_schema = texts(Some(&schema));
@@ -394,44 +434,47 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_no_array_is_one_step() {
-        assert_eq!(texts("[\"a\", \"b\"]"), ["a", "b"]);
-        assert_eq!(texts("```json\n[{\"step\": \"a\"}, \"b\"]\n```"), ["a", "b"]);
-        assert_eq!(texts("First look, then mend."), ["First look, then mend."]);
-        assert_eq!(texts("[\"a\", 7]"), ["[\"a\", 7]"]);
-        assert_eq!(texts("[{\"note\": \"a\"}]"), ["[{\"note\": \"a\"}]"]);
-        assert!(texts("[]").is_empty() && texts("```json\n[]\n```").is_empty());
+    fn plan_that_is_not_an_array_is_one_step() {
+        assert_eq!(parse_texts("[\"a\", \"b\"]"), ["a", "b"]);
+        assert_eq!(parse_texts("```json\n[{\"step\": \"a\"}, \"b\"]\n```"), ["a", "b"]);
+        assert_eq!(parse_texts("First look, then mend."), ["First look, then mend."]);
+        assert_eq!(parse_texts("[\"a\", 7]"), ["[\"a\", 7]"]);
+        assert_eq!(parse_texts("[{\"note\": \"a\"}]"), ["[{\"note\": \"a\"}]"]);
+        assert!(parse_texts("[]").is_empty() && parse_texts("```json\n[]\n```").is_empty());
         let prose = "Return `[]` where nothing is found, then run the tests.";
-        assert_eq!(texts(prose), [prose]);
+        assert_eq!(parse_texts(prose), [prose]);
     }
 
     #[test]
-    fn an_outcome_that_cannot_be_read_is_a_failure_and_such_a_verdict_a_retry() {
+    fn unreadable_outcome_is_a_failure_and_unreadable_verdict_a_retry() {
         let schema = outcome_schema();
-        let outcome_of = |said| outcome_of(said, Some(&schema));
+        let outcome_of = |said| parse_outcome(said, Some(&schema));
         assert_eq!(outcome_of(r#"{"success": true, "output": "ok"}"#), (true, "ok".to_owned()));
         let (success, output) = outcome_of("It works!");
         assert!(!success && output.contains("It works!"));
         let (success, output) = outcome_of(r#"{"success": "true", "output": "ok"}"#);
         assert!(!success && output.contains("/success"), "{output}");
         let schema = verdict_schema();
-        let verdict_of = |said| verdict_of(said, Some(&schema));
+        let verdict_of = |said| parse_verdict(said, Some(&schema));
         assert_eq!(
             verdict_of(r#"{"verdict": "finish", "reason": "r"}"#),
-            (Judgement::Finish, "r".to_owned())
+            (ReviewVerdict::Finish, "r".to_owned())
         );
         for said in ["go on", r#"{"verdict": "maybe"}"#, "{}", r#"{"verdict": "finish", "reason": 7}"#] {
-            assert_eq!(verdict_of(said).0, Judgement::Retry, "{said}");
+            assert_eq!(verdict_of(said).0, ReviewVerdict::Retry, "{said}");
         }
     }
 
     #[test]
-    fn both_versions_are_there_and_the_second_is_in_force() {
-        for review in [Review::FIRST, Review::SECOND] {
-            assert_eq!(super::super::engine(&review.id()).map(|engine| engine.id()), Some(review.id()));
-            let schemas = review.roles().iter().filter(|role| role.answer.is_some()).count();
+    fn both_versions_are_registered_and_the_second_is_newest() {
+        for review in [ReviewEngine::V1, ReviewEngine::V2] {
+            assert_eq!(
+                super::super::find_engine(&review.engine_ref()).map(|engine| engine.engine_ref()),
+                Some(review.engine_ref())
+            );
+            let schemas = review.default_roles().iter().filter(|role| role.reply_schema.is_some()).count();
             assert_eq!(schemas, if review.version == 1 { 0 } else { 3 });
         }
-        assert_eq!(super::super::newest("review").map(|engine| engine.id().version), Some(2));
+        assert_eq!(super::super::newest_engine("review").map(|engine| engine.engine_ref().version), Some(2));
     }
 }

@@ -11,36 +11,38 @@
 //! builder talked itself into. What has to be known goes over in artifacts, which people read as well. Within a mode
 //! the conversation goes on: failed checks come back to the builder who knows what it did.
 
-mod cards;
-mod limits;
-mod mode;
-mod openings;
-mod words;
+mod artifacts;
+mod last_turn;
+mod role_openings;
+mod role_prompts;
+mod sop_phase;
 
 use docket_schema::{
     artifact::{DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, TEST_REPORT},
     content::Content,
     run::{
-        BlockedWhy, Done, EngineRef, Fact, FailureKind, GateVerdict, ModelFailed, Phase, PlanStep,
-        RunOutcome, RunStarted, RunState, StepKind, ToolStatus,
+        BlockedReason, EngineFact, EngineRef, FailureKind, FinishedCall, GateVerdict, ModelFailed, PlanStep,
+        RunOutcome, RunPhase, RunStarted, RunState, StepKind, ToolStatus,
     },
     tool::ToolSet,
 };
 use serde_json::{Value, json};
 
 use self::{
-    cards::{artifact, kept},
-    limits::{is_near, near_limit, nearly_used_up},
-    mode::{BUILDER, PLANNER, REVIEWER, SopPhase},
+    artifacts::{artifact_fact, load_artifact},
+    last_turn::{find_near_limit, is_nearly_used_up, nearly_used_up_message},
+    sop_phase::{BUILDER, PLANNER, REVIEWER, SopPhase},
 };
 use super::{
     core::{
-        decision::{Act, Begins, Decision},
-        definition::{Engine, RoleDef},
+        decision::{Action, Decision, RoleStart},
+        definition::{Engine, RoleDefinition},
         limits::turns_allowed,
     },
-    roles::seat::{self, Heard, INVALID_MAX},
-    rules::{blockers::blocked_question, budget, next_request::ask_again, permission, verification},
+    roles::role_conversation::{self, INVALID_REPLIES_MAX, RoleReply},
+    rules::{
+        blockers::blocked_question, budget, next_request::retry_after_failure, permission, verification,
+    },
 };
 use crate::tools;
 
@@ -52,42 +54,44 @@ const TESTS_PASS: &str = "tests_pass";
 const RISK_REPORTED: &str = "risk_reported";
 
 /// Answers in a row without a tool, after which nothing is to be expected any more.
-const IDLE_MAX: u32 = 3;
+const IDLE_ANSWERS_MAX: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sop;
+pub struct SopEngine;
 
-impl Engine for Sop {
-    fn id(&self) -> EngineRef {
-        EngineRef { name: mode::ENGINE.to_owned(), version: 1 }
+impl Engine for SopEngine {
+    fn engine_ref(&self) -> EngineRef {
+        EngineRef { name: sop_phase::ENGINE_NAME.to_owned(), version: 1 }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
-        let role = |name, words, tools: Vec<&str>| RoleDef {
+    fn default_roles(&self) -> Vec<RoleDefinition> {
+        let role = |name, words, tools: Vec<&str>| RoleDefinition {
             tools: tools.into_iter().map(str::to_owned).collect(),
-            ..RoleDef::of(name, words)
+            ..RoleDefinition::new(name, words)
         };
         vec![
             role(
                 PLANNER,
-                words::PLANNER,
-                [&mode::READS[..], &[tools::PLAN_CARD, tools::COMPLETE_TASK, tools::DELEGATE]].concat(),
+                role_prompts::PLANNER_PROMPT,
+                [&sop_phase::READ_TOOLS[..], &[tools::PLAN_CARD, tools::COMPLETE_TASK, tools::DELEGATE]]
+                    .concat(),
             ),
             role(
                 BUILDER,
-                words::BUILDER,
+                role_prompts::BUILDER_PROMPT,
                 [
-                    &mode::READS[..],
-                    &mode::BUILDS,
+                    &sop_phase::READ_TOOLS[..],
+                    &sop_phase::BUILD_TOOLS,
                     &[tools::DIFF_CARD, tools::REVIEW_REPORT, tools::COMPLETE_TASK, tools::DELEGATE],
                 ]
                 .concat(),
             ),
             role(
                 REVIEWER,
-                words::REVIEWER,
-                [&mode::READS[..], &[tools::REVIEW_REPORT, tools::COMPLETE_TASK, tools::DELEGATE]].concat(),
+                role_prompts::REVIEWER_PROMPT,
+                [&sop_phase::READ_TOOLS[..], &[tools::REVIEW_REPORT, tools::COMPLETE_TASK, tools::DELEGATE]]
+                    .concat(),
             ),
         ]
     }
@@ -98,39 +102,40 @@ impl Engine for Sop {
     }
 
     // A call that goes on to the very end would leave no time to say how things stand (E6).
-    fn time_for_calls(&self, run: &RunState, budget_ms: u64) -> u64 {
-        if run.work.last_turn.is_some() || SopPhase::of(run) == Some(SopPhase::Complete) {
+    fn call_time_budget_ms(&self, run: &RunState, budget_ms: u64) -> u64 {
+        if run.engine_state.last_turn.is_some() || SopPhase::from_run(run) == Some(SopPhase::Complete) {
             return budget_ms;
         }
-        limits::before_last_turn(budget_ms)
+        last_turn::time_before_last_turn(budget_ms)
     }
 
-    fn allows_now(&self, run: &RunState, tool: &str) -> bool {
-        SopPhase::of(run).is_some_and(|at| at.allows(tool))
+    fn allows_tool(&self, run: &RunState, tool: &str) -> bool {
+        SopPhase::from_run(run).is_some_and(|at| at.allows_tool(tool))
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let time_max_ms = Sop.time_for_calls(run, pins.settings.time_max_ms);
-    seat::ready(run, pins, time_max_ms).map_err(|decision| mode::gated(run, decision))?;
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let time_max_ms = SopEngine.call_time_budget_ms(run, pins.settings.time_max_ms);
+    role_conversation::check_due_decision(run, pins, time_max_ms)
+        .map_err(|decision| sop_phase::deny_disallowed_calls(run, decision))?;
     if let Some(failure) = &run.last_failure {
-        failed(run, pins, failure)?;
+        handle_model_failure(run, pins, failure)?;
     }
-    if let Some(decision) = seat::blind(run) {
+    if let Some(decision) = role_conversation::changes_hidden_decision(run) {
         return Ok(decision);
     }
-    match SopPhase::of(run) {
-        None | Some(SopPhase::Understand) => understood(run, pins),
-        Some(SopPhase::Plan) => planned(run, pins),
-        Some(SopPhase::Implement) => implemented(run, pins),
-        Some(SopPhase::Verify) => verified(run, pins),
-        Some(SopPhase::Review) => reviewed(run, pins),
-        Some(SopPhase::Complete) => completed(run, pins),
+    match SopPhase::from_run(run) {
+        None | Some(SopPhase::Understand) => decide_survey(run, pins),
+        Some(SopPhase::Plan) => decide_planning(run, pins),
+        Some(SopPhase::Implement) => decide_implementation(run, pins),
+        Some(SopPhase::Verify) => decide_verification(run, pins),
+        Some(SopPhase::Review) => decide_review(run, pins),
+        Some(SopPhase::Complete) => decide_completion(run, pins),
     }
 }
 
@@ -138,187 +143,222 @@ fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
 ///
 /// # Errors
 /// The decision; none where it failed before the last turn, which is due.
-fn failed(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Result<(), Decision> {
-    let attempt = || Err(ask_again(run, pins, failure));
-    match (&run.work.last_turn, SopPhase::of(run)) {
+fn handle_model_failure(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Result<(), Decision> {
+    let attempt = || Err(retry_after_failure(run, pins, failure));
+    match (&run.engine_state.last_turn, SopPhase::from_run(run)) {
         (Some((turn, _)), _) if run.turn < *turn => Ok(()),
         (Some(_), _) | (None, Some(SopPhase::Complete)) => attempt(),
         (None, phase) => {
-            let spent = run.asking.spent(&run.totals).worked_ms;
+            let spent = run.model_attempts.spending(&run.totals).worked_ms;
             let after = spent.saturating_add(failure.retry_in_ms.unwrap_or(0));
-            if failure.needs_person || !is_near(pins.settings.time_max_ms, after, 0) {
+            if failure.needs_person || !is_nearly_used_up(pins.settings.time_max_ms, after, 0) {
                 return attempt();
             }
-            Err(last_turn(run, phase.unwrap_or(SopPhase::Understand), &nearly_used_up("time")))
+            Err(start_last_turn(run, phase.unwrap_or(SopPhase::Understand), &nearly_used_up_message("time")))
         }
     }
 }
 
 /// The runtime looks at the workspace, then the planner begins.
-fn understood(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let Some(survey) = own(run, tools::SURVEY) else {
-        let begins = run.work.phase.is_none().then(|| phase(SopPhase::Understand));
+fn decide_survey(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let Some(survey) = own_call_result(run, tools::SURVEY) else {
+        let begins = run.engine_state.phase.is_none().then(|| phase_began_fact(SopPhase::Understand));
         let requires: Vec<String> = pins.requires.iter().map(ToString::to_string).collect();
         let call = (tools::SURVEY, json!({ "requires": requires }));
-        return Ok(seat::call(run, begins.into_iter().collect(), vec![call]));
+        return Ok(role_conversation::call_own_tools(run, begins.into_iter().collect(), vec![call]));
     };
     if survey.status != ToolStatus::Ok {
-        let why = super::rules::escalation::cut(seat::words(&survey.content));
-        return Ok(Decision::fail(run, FailureKind::Environment, &format!("the preflight failed: {why}")));
+        let why =
+            super::rules::escalation::excerpt_first_line(role_conversation::inline_text(&survey.content));
+        return Ok(Decision::fail_run(
+            run,
+            FailureKind::Environment,
+            &format!("the preflight failed: {why}"),
+        ));
     }
-    let opening = openings::planner(run, pins, &survey.content);
-    let begins = Begins { role: PLANNER.to_owned(), about: "the plan".to_owned(), opening };
-    Ok(seat::begin(run, vec![phase(SopPhase::Plan)], begins))
+    let opening = role_openings::planner_opening(run, pins, &survey.content);
+    let begins = RoleStart { role: PLANNER.to_owned(), about: "the plan".to_owned(), opening };
+    Ok(role_conversation::start_role(run, vec![phase_began_fact(SopPhase::Plan)], begins))
 }
 
 /// The planner's part.
-fn planned(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    match handed_in(run, tools::PLAN_CARD, tools::plan_card) {
+fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    match submitted_artifact(run, tools::PLAN_CARD, tools::parse_plan_card) {
         Some(Ok(card)) => {
             let steps = card.steps.iter().map(|text| PlanStep { text: text.clone(), kind: StepKind::Free });
             let facts = vec![
-                Fact::Planned { steps: steps.collect() },
-                artifact(PLAN_CARD, &card),
-                phase(SopPhase::Implement),
+                EngineFact::Planned { steps: steps.collect() },
+                artifact_fact(PLAN_CARD, &card),
+                phase_began_fact(SopPhase::Implement),
             ];
-            let opening = openings::builder(pins, &card);
-            let begins = Begins { role: BUILDER.to_owned(), about: "the change".to_owned(), opening };
-            Ok(seat::begin(run, facts, begins))
+            let opening = role_openings::builder_opening(pins, &card);
+            let begins = RoleStart { role: BUILDER.to_owned(), about: "the change".to_owned(), opening };
+            Ok(role_conversation::start_role(run, facts, begins))
         }
-        Some(Err(problem)) => Ok(invalid(run, PLAN_CARD, problem, FailureKind::Plan)),
-        None => asked(run, pins),
+        Some(Err(problem)) => Ok(reject_artifact(run, PLAN_CARD, problem, FailureKind::Plan)),
+        None => ask_active_role(run, pins),
     }
 }
 
 /// The builder's part, until it says that the change is made; then the gate `tests_exist`.
-fn implemented(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+fn decide_implementation(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let corrections_max = pins.settings.corrections_max;
-    if run.corrections_counted() > corrections_max {
-        return Ok(Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins)));
+    if run.counted_corrections() > corrections_max {
+        return Ok(Decision::fail_run(
+            run,
+            FailureKind::Gates,
+            &verification::still_failing_message(run, pins),
+        ));
     }
-    if let Some(message) = failed_too_often(run, TESTS_EXIST, corrections_max + 1) {
-        return Ok(Decision::fail(run, FailureKind::Gates, &message));
+    if let Some(message) = gate_failed_too_often(run, TESTS_EXIST, corrections_max + 1) {
+        return Ok(Decision::fail_run(run, FailureKind::Gates, &message));
     }
-    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
-        let card = cards::diff_card(run, shown);
-        let (verdict, reason) = cards::tests_exist(run, pins, &card);
-        let mut facts = vec![artifact(DIFF_CARD, &card), gate(TESTS_EXIST, verdict, reason)];
+    if let Some(shown) = own_call_result(run, tools::SHOW_CHANGES) {
+        let card = artifacts::build_diff_card(run, shown);
+        let (verdict, reason) = artifacts::check_tests_exist(run, pins, &card);
+        let mut facts =
+            vec![artifact_fact(DIFF_CARD, &card), quality_gate_fact(TESTS_EXIST, verdict, reason)];
         match verdict {
             GateVerdict::Passed | GateVerdict::Excused | GateVerdict::Unverified => {
-                facts.push(phase(SopPhase::Verify));
+                facts.push(phase_began_fact(SopPhase::Verify));
             }
             GateVerdict::Failed => {}
         }
-        return Ok(seat::conclude(run, facts));
+        return Ok(role_conversation::record_facts(run, facts));
     }
-    match handed_in(run, tools::DIFF_CARD, tools::implemented) {
+    match submitted_artifact(run, tools::DIFF_CARD, tools::parse_diff_card) {
         Some(Ok(said)) => {
             let content =
                 json!({ "rationale": said.rationale, "not_verified_because": said.not_verified_because });
-            let answered = Fact::Answered { role: BUILDER.to_owned(), content };
-            Ok(seat::call(run, vec![answered], vec![seat::show_changes(run)]))
+            let answered = EngineFact::Answered { role: BUILDER.to_owned(), content };
+            Ok(role_conversation::call_own_tools(
+                run,
+                vec![answered],
+                vec![role_conversation::show_changes_call(run)],
+            ))
         }
-        Some(Err(problem)) => Ok(invalid(run, DIFF_CARD, problem, FailureKind::Gates)),
-        None => asked(run, pins),
+        Some(Err(problem)) => Ok(reject_artifact(run, DIFF_CARD, problem, FailureKind::Gates)),
+        None => ask_active_role(run, pins),
     }
 }
 
 /// The checks run, and say what the TestReport says; then the gate `tests_pass`.
-fn verified(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let checks = verification::checks(run, pins);
-    if run.work.checked.is_none() && !checks.is_empty() {
-        return Ok(verification::check(run, pins, checks));
+fn decide_verification(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let checks = verification::final_checks(run, pins);
+    if run.engine_state.checks_passed.is_none() && !checks.is_empty() {
+        return Ok(verification::run_checks(run, pins, checks));
     }
-    let report = cards::test_report(run, pins);
-    let (verdict, reason) = cards::tests_pass(run, &report);
-    let report = artifact(TEST_REPORT, &report);
+    let report = artifacts::build_test_report(run, pins);
+    let (verdict, reason) = artifacts::check_tests_pass(run, &report);
+    let report = artifact_fact(TEST_REPORT, &report);
     match verdict {
         GateVerdict::Passed | GateVerdict::Excused | GateVerdict::Unverified => {
-            let facts = vec![report, gate(TESTS_PASS, verdict, reason), phase(SopPhase::Review)];
+            let facts = vec![
+                report,
+                quality_gate_fact(TESTS_PASS, verdict, reason),
+                phase_began_fact(SopPhase::Review),
+            ];
             // Once more: what a check mended by itself is part of the change.
-            Ok(seat::call(run, facts, vec![seat::show_changes(run)]))
+            Ok(role_conversation::call_own_tools(run, facts, vec![role_conversation::show_changes_call(run)]))
         }
         GateVerdict::Failed => {
             // What failed stands in the builder's conversation; the gate's reason follows it.
-            let facts = vec![report, phase(SopPhase::Implement), gate(TESTS_PASS, verdict, reason)];
-            Ok(seat::conclude(run, facts))
+            let facts = vec![
+                report,
+                phase_began_fact(SopPhase::Implement),
+                quality_gate_fact(TESTS_PASS, verdict, reason),
+            ];
+            Ok(role_conversation::record_facts(run, facts))
         }
     }
 }
 
 /// The reviewer's part, or of what is trivial the builder's own look at it; then the gate `risk_reported`.
-fn reviewed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    if let Some(message) = failed_too_often(run, RISK_REPORTED, INVALID_MAX) {
-        return Ok(Decision::fail(run, FailureKind::Gates, &message));
+fn decide_review(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    if let Some(message) = gate_failed_too_often(run, RISK_REPORTED, INVALID_REPLIES_MAX) {
+        return Ok(Decision::fail_run(run, FailureKind::Gates, &message));
     }
-    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
-        let card = cards::diff_card(run, shown);
-        if kept::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
-            return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
+    if let Some(shown) = own_call_result(run, tools::SHOW_CHANGES) {
+        let card = artifacts::build_diff_card(run, shown);
+        if load_artifact::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
+            return Ok(role_conversation::record_facts(run, vec![artifact_fact(DIFF_CARD, &card)]));
         }
         // What policy hides is no part of the card, and small for nobody.
-        let is_trivial = cards::is_trivial(&card, pins) && permission::unseen(run).is_empty();
-        if !is_trivial && run.work.role.as_deref() != Some(REVIEWER) {
-            let nth = run.work.roles_begun.get(REVIEWER).map_or(1, |begun| begun + 1);
-            let opening = openings::reviewer(run, pins, &card, &shown.content);
-            let begins = Begins { role: REVIEWER.to_owned(), about: format!("review {nth}"), opening };
-            return Ok(seat::begin(run, Vec::new(), begins));
+        let is_trivial =
+            artifacts::is_trivial_change(&card, pins) && permission::hidden_changed_files(run).is_empty();
+        if !is_trivial && run.engine_state.role.as_deref() != Some(REVIEWER) {
+            let nth = run.engine_state.role_starts.get(REVIEWER).map_or(1, |begun| begun + 1);
+            let opening = role_openings::reviewer_opening(run, pins, &card, &shown.content);
+            let begins = RoleStart { role: REVIEWER.to_owned(), about: format!("review {nth}"), opening };
+            return Ok(role_conversation::start_role(run, Vec::new(), begins));
         }
     }
-    match handed_in(run, tools::REVIEW_REPORT, tools::review_report) {
-        Some(Ok(report)) => Ok(reported(run, pins, &report)),
-        Some(Err(problem)) => {
-            Ok(seat::conclude(run, vec![gate(RISK_REPORTED, GateVerdict::Failed, problem)]))
-        }
-        None if matches!(seat::heard(run, pins)?, Heard::Words(_)) && !is_blocked(run) => {
+    match submitted_artifact(run, tools::REVIEW_REPORT, tools::parse_review_report) {
+        Some(Ok(report)) => Ok(accept_review_report(run, pins, &report)),
+        Some(Err(problem)) => Ok(role_conversation::record_facts(
+            run,
+            vec![quality_gate_fact(RISK_REPORTED, GateVerdict::Failed, problem)],
+        )),
+        None if matches!(role_conversation::role_reply(run, pins)?, RoleReply::Final(_))
+            && !is_blocked(run) =>
+        {
             let reason = "no ReviewReport was handed in: words do not count".to_owned();
-            Ok(seat::conclude(run, vec![gate(RISK_REPORTED, GateVerdict::Failed, reason)]))
+            Ok(role_conversation::record_facts(
+                run,
+                vec![quality_gate_fact(RISK_REPORTED, GateVerdict::Failed, reason)],
+            ))
         }
-        None => asked(run, pins),
+        None => ask_active_role(run, pins),
     }
 }
 
 /// A ReviewReport is there: on to the end, or back to the builder.
-fn reported(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decision {
+fn accept_review_report(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decision {
     let told = match report.risks.len() {
         1 => "1 risk is told".to_owned(),
         many => format!("{many} risks are told"),
     };
-    let mut facts = vec![artifact(REVIEW_REPORT, report), gate(RISK_REPORTED, GateVerdict::Passed, told)];
+    let mut facts = vec![
+        artifact_fact(REVIEW_REPORT, report),
+        quality_gate_fact(RISK_REPORTED, GateVerdict::Passed, told),
+    ];
     let Some(first) = report.must_change.first() else {
-        facts.push(phase(SopPhase::Complete));
-        return seat::conclude(run, facts);
+        facts.push(phase_began_fact(SopPhase::Complete));
+        return role_conversation::record_facts(run, facts);
     };
-    if run.work.corrections_counted() >= pins.settings.corrections_max && !seat::is_spoken_to(run) {
+    if run.engine_state.counted_corrections() >= pins.settings.corrections_max
+        && !role_conversation::has_unread_user_message(run)
+    {
         let message = format!(
             "after {} rounds of correction the review still wants a change: {}",
-            run.work.corrections,
-            super::rules::escalation::cut(first)
+            run.engine_state.corrections,
+            super::rules::escalation::excerpt_first_line(first)
         );
-        return Decision::fail(run, FailureKind::Gates, &message);
+        return Decision::fail_run(run, FailureKind::Gates, &message);
     }
-    let reason = format!("the review wants a change: {}", super::rules::escalation::cut(first));
-    facts.extend([Fact::Correcting { reason }, phase(SopPhase::Implement)]);
-    if run.work.role.as_deref() == Some(BUILDER) {
-        return seat::conclude(run, facts);
+    let reason =
+        format!("the review wants a change: {}", super::rules::escalation::excerpt_first_line(first));
+    facts.extend([EngineFact::Correcting { reason }, phase_began_fact(SopPhase::Implement)]);
+    if run.engine_state.role.as_deref() == Some(BUILDER) {
+        return role_conversation::record_facts(run, facts);
     }
-    let about = format!("the change, round {}", run.work.corrections + 2);
-    let opening = openings::rework(run, pins, report);
-    seat::begin(run, facts, Begins { role: BUILDER.to_owned(), about, opening })
+    let about = format!("the change, round {}", run.engine_state.corrections + 2);
+    let opening = role_openings::rework_opening(run, pins, report);
+    role_conversation::start_role(run, facts, RoleStart { role: BUILDER.to_owned(), about, opening })
 }
 
 /// The end.
-fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let Some((turn, reason)) = &run.work.last_turn else {
-        if seat::is_spoken_to(run)
-            && let Some(card) = kept::<PlanCard>(run, PLAN_CARD)
+fn decide_completion(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let Some((turn, reason)) = &run.engine_state.last_turn else {
+        if role_conversation::has_unread_user_message(run)
+            && let Some(card) = load_artifact::<PlanCard>(run, PLAN_CARD)
         {
-            return Ok(spoken_to(run, pins, &card));
+            return Ok(rework_for_user_message(run, pins, &card));
         }
-        return match handed_in(run, tools::COMPLETE_TASK, tools::completion) {
-            Some(Ok(summary)) => Ok(end(RunOutcome::Succeeded, summary.into())),
-            Some(Err(problem)) => Ok(invalid(run, tools::COMPLETE_TASK, problem, FailureKind::Gates)),
-            None => asked(run, pins),
+        return match submitted_artifact(run, tools::COMPLETE_TASK, tools::parse_completion_summary) {
+            Some(Ok(summary)) => Ok(end_run(RunOutcome::Succeeded, summary.into())),
+            Some(Err(problem)) => Ok(reject_artifact(run, tools::COMPLETE_TASK, problem, FailureKind::Gates)),
+            None => ask_active_role(run, pins),
         };
     };
     let why = if turn.0 >= turns_allowed(run, &pins.settings) {
@@ -331,80 +371,89 @@ fn completed(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
         1 => "its work so far is kept: 1 path is changed".to_owned(),
         many => format!("its work so far is kept: {many} paths are changed"),
     };
-    if let Some(shown) = own(run, tools::SHOW_CHANGES) {
-        let card = cards::diff_card(run, shown);
-        if kept::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
-            return Ok(seat::conclude(run, vec![artifact(DIFF_CARD, &card)]));
+    if let Some(shown) = own_call_result(run, tools::SHOW_CHANGES) {
+        let card = artifacts::build_diff_card(run, shown);
+        if load_artifact::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
+            return Ok(role_conversation::record_facts(run, vec![artifact_fact(DIFF_CARD, &card)]));
         }
         let message = format!("{reason}; {kept_work}");
-        return Ok(end(RunOutcome::Failed { why, message }, card.rationale.into()));
+        return Ok(end_run(RunOutcome::Failed { why, message }, card.rationale.into()));
     }
-    match handed_in(run, tools::COMPLETE_TASK, tools::completion) {
+    match submitted_artifact(run, tools::COMPLETE_TASK, tools::parse_completion_summary) {
         Some(Ok(summary)) => {
             let answered =
-                Fact::Answered { role: BUILDER.to_owned(), content: json!({ "rationale": summary }) };
-            Ok(seat::call(run, vec![answered], vec![seat::show_changes(run)]))
+                EngineFact::Answered { role: BUILDER.to_owned(), content: json!({ "rationale": summary }) };
+            Ok(role_conversation::call_own_tools(
+                run,
+                vec![answered],
+                vec![role_conversation::show_changes_call(run)],
+            ))
         }
         Some(Err(problem)) => {
             let message = format!(
                 "{reason}, and its last turn called `complete_task` with what could not be taken: {}; {kept_work}",
-                super::rules::escalation::cut(&problem)
+                super::rules::escalation::excerpt_first_line(&problem)
             );
-            Ok(Decision::fail(run, why, &message))
+            Ok(Decision::fail_run(run, why, &message))
         }
         None if run.turn >= *turn => {
             let message = format!("{reason}, and its last turn did not call `complete_task`; {kept_work}");
-            Ok(Decision::fail(run, why, &message))
+            Ok(Decision::fail_run(run, why, &message))
         }
-        None => asked(run, pins),
+        None => ask_active_role(run, pins),
     }
 }
 
 /// A person speaks once all is done: the builder hears it, and what it changes goes the same way again.
-fn spoken_to(run: &RunState, pins: &RunStarted, card: &PlanCard) -> Decision {
-    let facts = vec![Fact::Correcting { reason: seat::SPOKEN.to_owned() }, phase(SopPhase::Implement)];
-    let about = format!("the change, round {}", run.work.corrections + 2);
-    let mut opening = openings::builder(pins, card);
+fn rework_for_user_message(run: &RunState, pins: &RunStarted, card: &PlanCard) -> Decision {
+    let facts = vec![
+        EngineFact::Correcting { reason: role_conversation::USER_MESSAGE_REASON.to_owned() },
+        phase_began_fact(SopPhase::Implement),
+    ];
+    let about = format!("the change, round {}", run.engine_state.corrections + 2);
+    let mut opening = role_openings::builder_opening(pins, card);
     opening
         .push("This was done, and reviewed. Now a person has something to say, which stands below.".into());
-    seat::begin(run, facts, Begins { role: BUILDER.to_owned(), about, opening })
+    role_conversation::start_role(run, facts, RoleStart { role: BUILDER.to_owned(), about, opening })
 }
 
 /// Asks the role in hand to go on, unless a limit is near: then one turn is left.
-fn asked(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let at = SopPhase::of(run).unwrap_or(SopPhase::Understand);
-    let told = match seat::heard(run, pins)? {
+fn ask_active_role(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let at = SopPhase::from_run(run).unwrap_or(SopPhase::Understand);
+    let told = match role_conversation::role_reply(run, pins)? {
         // What was said before says nothing of it, whatever that was.
-        _ if at == SopPhase::Complete && run.work.last_turn.is_some() => mode::words(run, at),
-        Heard::Words(_) => {
-            if let Some(question) = blocked_question(run.last_text.as_ref(), true) {
-                return Ok(Decision::block(run, question, BlockedWhy::Model));
-            }
-            if run.idle_counted() >= IDLE_MAX {
-                let message = format!(
-                    "{IDLE_MAX} answers in a row called no tool, in phase `{at}`: a run of engine `sop` ends by \
-                     `complete_task` alone, and its phase by `{}`",
-                    at.ends_by()
-                );
-                return Ok(Decision::fail(run, FailureKind::EmptyAnswers, &message));
-            }
-            Some(mode::idle_words(at))
+        _ if at == SopPhase::Complete && run.engine_state.last_turn.is_some() => {
+            sop_phase::phase_nudge(run, at)
         }
-        Heard::Silent(Some(_)) if run.empty_answers > 0 => Some(mode::idle_words(at)),
-        Heard::Silent(Some(nudge)) => Some(nudge.to_owned()),
-        Heard::Silent(None) => mode::words(run, at),
+        RoleReply::Final(_) => {
+            if let Some(question) = blocked_question(run.last_text.as_ref(), true) {
+                return Ok(Decision::block_run(run, question, BlockedReason::Model));
+            }
+            if run.counted_idle_answers() >= IDLE_ANSWERS_MAX {
+                let message = format!(
+                    "{IDLE_ANSWERS_MAX} answers in a row called no tool, in phase `{at}`: a run of engine `sop` ends by \
+                     `complete_task` alone, and its phase by `{}`",
+                    at.ending_tool()
+                );
+                return Ok(Decision::fail_run(run, FailureKind::EmptyAnswers, &message));
+            }
+            Some(sop_phase::idle_nudge(at))
+        }
+        RoleReply::NotFinal(Some(_)) if run.empty_answers > 0 => Some(sop_phase::idle_nudge(at)),
+        RoleReply::NotFinal(Some(nudge)) => Some(nudge.to_owned()),
+        RoleReply::NotFinal(None) => sop_phase::phase_nudge(run, at),
     };
-    match near_limit(run, pins).filter(|_| at != SopPhase::Complete) {
-        Some(which) => Ok(last_turn(run, at, &which)),
-        None => Ok(seat::ask(run, pins, told)),
+    match find_near_limit(run, pins).filter(|_| at != SopPhase::Complete) {
+        Some(which) => Ok(start_last_turn(run, at, &which)),
+        None => Ok(role_conversation::ask_role(run, pins, told)),
     }
 }
 
 /// One turn is left, since `which` limit is near.
-fn last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
+fn start_last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
     let reason = format!("{which} in phase `{at}`");
-    let last = Fact::LastTurn { turn: run.turn.next(), reason };
-    seat::conclude(run, vec![last, phase(SopPhase::Complete)])
+    let last = EngineFact::LastTurn { turn: run.turn.next(), reason };
+    role_conversation::record_facts(run, vec![last, phase_began_fact(SopPhase::Complete)])
 }
 
 fn is_blocked(run: &RunState) -> bool {
@@ -412,52 +461,58 @@ fn is_blocked(run: &RunState) -> bool {
 }
 
 /// What was handed in by the last answer: what it says, or what is wrong with it.
-fn handed_in<T>(
+fn submitted_artifact<T>(
     run: &RunState,
     tool: &str,
     read: impl Fn(&Value) -> Result<T, String>,
 ) -> Option<Result<T, String>> {
-    let is_meant = |done: &&Done| !done.tool.call.is_own() && done.tool.name == tool;
-    let done = run.work.done.iter().rev().find(is_meant)?;
+    let is_meant = |done: &&FinishedCall| !done.tool.call.is_runtime() && done.tool.name == tool;
+    let done = run.engine_state.finished_calls.iter().rev().find(is_meant)?;
     match done.status {
         ToolStatus::Ok => Some(read(&done.tool.args)),
-        ToolStatus::Error => Some(Err(seat::words(&done.content).to_owned())),
+        ToolStatus::Error => Some(Err(role_conversation::inline_text(&done.content).to_owned())),
         // It was not its time, which its result says.
         ToolStatus::Refused | ToolStatus::Unknown => None,
     }
 }
 
 /// The runtime's own call of this tool, if nothing came after it.
-fn own<'a>(run: &'a RunState, tool: &str) -> Option<&'a Done> {
-    run.work.done.last().filter(|done| done.tool.call.is_own() && done.tool.name == tool)
+fn own_call_result<'a>(run: &'a RunState, tool: &str) -> Option<&'a FinishedCall> {
+    run.engine_state
+        .finished_calls
+        .last()
+        .filter(|done| done.tool.call.is_runtime() && done.tool.name == tool)
 }
 
 /// What cannot be taken is handed in again, unless it was too often.
-fn invalid(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
-    if run.work.invalid_counted() + 1 >= INVALID_MAX && !seat::is_spoken_to(run) {
+fn reject_artifact(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
+    if run.engine_state.counted_invalid_answers() + 1 >= INVALID_REPLIES_MAX
+        && !role_conversation::has_unread_user_message(run)
+    {
         let message =
-            format!("{INVALID_MAX} times in a row no {what} could be taken; the last one: {problem}");
-        return Decision::fail(run, why, &message);
+            format!("{INVALID_REPLIES_MAX} times in a row no {what} could be taken; the last one: {problem}");
+        return Decision::fail_run(run, why, &message);
     }
-    seat::conclude(run, vec![Fact::Invalid { what: what.to_owned(), problem }])
+    role_conversation::record_facts(run, vec![EngineFact::Invalid { what: what.to_owned(), problem }])
 }
 
-fn failed_too_often(run: &RunState, gate: &str, max: u32) -> Option<String> {
-    let stands = run.work.quality.get(gate).filter(|stands| stands.failed_counted() >= max)?;
+fn gate_failed_too_often(run: &RunState, gate: &str, max: u32) -> Option<String> {
+    let stands =
+        run.engine_state.quality_gates.get(gate).filter(|stands| stands.counted_failures() >= max)?;
     Some(format!(
         "the quality gate `{gate}` failed {} times; the last time: {}",
         stands.failed, stands.reason
     ))
 }
 
-fn end(result: RunOutcome, summary: Content) -> Decision {
-    Decision { phase: Phase::Verifying, act: Act::End { result, summary: Some(summary) } }
+fn end_run(result: RunOutcome, summary: Content) -> Decision {
+    Decision { phase: RunPhase::Verifying, act: Action::End { result, summary: Some(summary) } }
 }
 
-fn phase(phase: SopPhase) -> Fact {
-    Fact::PhaseBegan { phase: phase.as_str().to_owned() }
+fn phase_began_fact(phase: SopPhase) -> EngineFact {
+    EngineFact::PhaseBegan { phase: phase.as_str().to_owned() }
 }
 
-fn gate(gate: &str, verdict: GateVerdict, reason: String) -> Fact {
-    Fact::QualityGate { gate: gate.to_owned(), verdict, reason }
+fn quality_gate_fact(gate: &str, verdict: GateVerdict, reason: String) -> EngineFact {
+    EngineFact::QualityGate { gate: gate.to_owned(), verdict, reason }
 }

@@ -9,27 +9,27 @@
 //! three at most, and one more for what a person says after the last; what a role sent back, or a check that fails, it
 //! cannot finish. The final checks have the last word.
 
-pub mod registry;
+pub mod role_registry;
 
 use docket_schema::{
     content::Content,
     run::{
-        BlockedWhy, EngineRef, Fact, FailureKind, Judgement, Phase, PlanStep, RunOutcome, RunStarted,
-        RunState, StepKind,
+        BlockedReason, EngineFact, EngineRef, FailureKind, PlanStep, ReviewVerdict, RunOutcome, RunPhase,
+        RunStarted, RunState, StepKind,
     },
-    task::RoleAsked,
+    task::RoleOverride,
     tool::ToolSet,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::registry::{ORCHESTRATOR, REVIEWER, TESTER};
+use self::role_registry::{ORCHESTRATOR, REVIEWER, TESTER};
 use super::{
     core::{
-        decision::{Act, Begins, Decision},
-        definition::{Engine, RoleDef, RoleError},
+        decision::{Action, Decision, RoleStart},
+        definition::{Engine, RoleDefinition, RoleError},
     },
-    roles::seat::{self, Checked},
+    roles::role_conversation::{self, FinalCheckOutcome},
     rules::{budget, escalation, verification},
 };
 
@@ -40,19 +40,19 @@ const ANSWER_CHARS_MAX: usize = 6000;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Team;
+pub struct TeamEngine;
 
-impl Engine for Team {
-    fn id(&self) -> EngineRef {
+impl Engine for TeamEngine {
+    fn engine_ref(&self) -> EngineRef {
         EngineRef { name: "team".to_owned(), version: 1 }
     }
 
-    fn roles(&self) -> Vec<RoleDef> {
-        registry::sequence(&[]).expect("the built-in registry is tested")
+    fn default_roles(&self) -> Vec<RoleDefinition> {
+        role_registry::resolve_role_order(&[]).expect("the built-in registry is tested")
     }
 
-    fn roles_asked(&self, asked: &[RoleAsked]) -> Result<Vec<RoleDef>, RoleError> {
-        registry::sequence(asked)
+    fn roles_with_overrides(&self, asked: &[RoleOverride]) -> Result<Vec<RoleDefinition>, RoleError> {
+        role_registry::resolve_role_order(asked)
     }
 
     fn tool_set(&self) -> Option<ToolSet> {
@@ -60,132 +60,148 @@ impl Engine for Team {
     }
 
     fn decide(&self, run: &RunState) -> Decision {
-        budget::within(run, |pins| next(run, pins).unwrap_or_else(|decision| decision))
+        budget::decide_within_budget(run, |pins| next_decision(run, pins).unwrap_or_else(|decision| decision))
     }
 }
 
 /// What is next; either way round a decision.
-fn next(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    seat::first(run, pins)?;
-    let Some(steps) = &run.work.plan else {
-        return Ok(seat::conclude(run, vec![Fact::Planned { steps: steps_from(pins, None) }]));
+fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    role_conversation::check_pending_decision(run, pins)?;
+    let Some(steps) = &run.engine_state.plan else {
+        return Ok(role_conversation::record_facts(
+            run,
+            vec![EngineFact::Planned { steps: round_steps(pins, None) }],
+        ));
     };
-    match steps.get(run.work.ended.len()) {
-        Some(step) => worked(run, pins, &step.text),
-        None => decided(run, pins),
+    match steps.get(run.engine_state.finished_steps.len()) {
+        Some(step) => decide_role_turn(run, pins, &step.text),
+        None => decide_round_end(run, pins),
     }
 }
 
 /// The roles of a round, as its steps.
-fn steps_from(pins: &RunStarted, from: Option<&str>) -> Vec<PlanStep> {
-    let all = sequence(pins);
+fn round_steps(pins: &RunStarted, from: Option<&str>) -> Vec<PlanStep> {
+    let all = role_order(pins);
     let first = from.and_then(|from| all.iter().position(|role| *role == from)).unwrap_or(0);
     all[first..].iter().map(|role| PlanStep { text: (*role).to_owned(), kind: StepKind::Free }).collect()
 }
 
 /// Where another round begins: at the role that is asked for, unless one before it sent the work back. What that found is
 /// for it to find mended.
-fn begins_with<'a>(run: &'a RunState, pins: &'a RunStarted, asked: Option<&'a str>) -> Option<&'a str> {
-    let failed = run.work.ended.iter().find(|end| !end.success);
-    let failed = failed.and_then(|end| run.work.plan.as_ref()?.get(end.step as usize));
-    let order = sequence(pins);
+fn restart_role<'a>(run: &'a RunState, pins: &'a RunStarted, asked: Option<&'a str>) -> Option<&'a str> {
+    let failed = run.engine_state.finished_steps.iter().find(|end| !end.success);
+    let failed = failed.and_then(|end| run.engine_state.plan.as_ref()?.get(end.step as usize));
+    let order = role_order(pins);
     let place = |name: &str| order.iter().position(|role| *role == name);
     let first = [asked, failed.map(|step| step.text.as_str())].into_iter().flatten();
     asked.and_then(|_| first.min_by_key(|name| place(name).unwrap_or(0)))
 }
 
 /// The roles that speak in a round, in their order.
-fn sequence(pins: &RunStarted) -> Vec<&str> {
+fn role_order(pins: &RunStarted) -> Vec<&str> {
     pins.roles.iter().map(|role| role.name.as_str()).filter(|role| *role != ORCHESTRATOR).collect()
 }
 
-const fn round_of(run: &RunState) -> u32 {
-    run.work.corrections + 1
+const fn current_round(run: &RunState) -> u32 {
+    run.engine_state.corrections + 1
 }
 
 /// How many rounds there are, those that a person's words are worth among them.
-fn rounds(run: &RunState) -> u32 {
-    let before = run.work.corrections - run.work.corrections_counted();
-    round_of(run).max(before + ROUNDS_MAX)
+fn rounds_allowed(run: &RunState) -> u32 {
+    let before = run.engine_state.corrections - run.engine_state.counted_corrections();
+    current_round(run).max(before + ROUNDS_MAX)
 }
 
 /// A role's part of a round: the orchestrator's brief, then its own answer.
-fn worked(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
-    let round = round_of(run);
+fn decide_role_turn(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
+    let round = current_round(run);
     let about = format!("round {round}");
-    if seat::is_at(run, role, &about) {
-        return answered(run, pins, role);
+    if role_conversation::is_active_role(run, role, &about) {
+        return decide_after_reply(run, pins, role);
     }
-    let wants = Wants::Brief(role);
+    let wants = OrchestratorRequest::Brief(role);
     let asks = format!("round {round}: a brief for the {role}");
-    let order = ordered(run, pins, asks, &wants)?;
-    let opening = handed(run, pins, &order);
-    let facts = vec![Fact::Answered { role: ORCHESTRATOR.to_owned(), content: order.content }];
-    Ok(seat::begin(run, facts, Begins { role: role.to_owned(), about, opening }))
+    let order = require_order(run, pins, asks, &wants)?;
+    let opening = role_opening(run, pins, &order);
+    let facts = vec![EngineFact::Answered { role: ORCHESTRATOR.to_owned(), content: order.content }];
+    Ok(role_conversation::start_role(run, facts, RoleStart { role: role.to_owned(), about, opening }))
 }
 
 /// What a role says, and what comes of it.
-fn answered(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
-    let checking = format!("round {}: checks of what the {role} says", round_of(run));
-    if run.work.phase.as_ref() == Some(&checking) {
-        let (success, output) = match seat::checks(run, pins)? {
-            Checked::Passed if !run.undecided.is_empty() => {
-                let why = verification::unverified(run, pins).map(|why| why.reason).unwrap_or_default();
+fn decide_after_reply(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
+    let checking = format!("round {}: checks of what the {role} says", current_round(run));
+    if run.engine_state.phase.as_ref() == Some(&checking) {
+        let (success, output) = match role_conversation::require_final_checks(run, pins)? {
+            FinalCheckOutcome::Passed if !run.undecided.is_empty() => {
+                let why =
+                    verification::unverified_reason(run, pins).map(|why| why.reason).unwrap_or_default();
                 (true, format!("says that tests passed, which is unverified: {why}"))
             }
-            Checked::Passed if !verification::proves(run, pins) => {
+            FinalCheckOutcome::Passed if !verification::has_meaningful_check(run, pins) => {
                 let told =
                     "tests passed, as `run_tests` says; there are no checks that the runtime could run";
                 (true, told.to_owned())
             }
-            Checked::Passed => (true, "tests passed, and so did the checks that the runtime ran".to_owned()),
-            Checked::Failed => {
+            FinalCheckOutcome::Passed => {
+                (true, "tests passed, and so did the checks that the runtime ran".to_owned())
+            }
+            FinalCheckOutcome::Failed => {
                 let failing = run.failed_checks.join("; ");
                 (false, format!("says that tests passed; the checks that the runtime ran fail: {failing}"))
             }
         };
-        return Ok(ended(run, Vec::new(), (success, output)));
+        return Ok(end_step(run, Vec::new(), (success, output)));
     }
-    let proves = verification::proves(run, pins);
-    let take = |content: Value| plausible(run, role, &content, proves).map(|()| content);
-    let content =
-        seat::answer(run, pins, &format!("answer of the {role}"), take, |problem| spent(run, role, problem))?;
-    let fact = Fact::Answered { role: role.to_owned(), content: content.clone() };
-    if role == TESTER && says(&content, "outcome", "passed") {
-        return Ok(seat::conclude(run, vec![fact, Fact::PhaseBegan { phase: checking }]));
+    let proves = verification::has_meaningful_check(run, pins);
+    let take = |content: Value| check_plausible(run, role, &content, proves).map(|()| content);
+    let content = role_conversation::require_structured_reply(
+        run,
+        pins,
+        &format!("answer of the {role}"),
+        take,
+        |problem| fail_invalid_replies(run, role, problem),
+    )?;
+    let fact = EngineFact::Answered { role: role.to_owned(), content: content.clone() };
+    if role == TESTER && field_equals(&content, "outcome", "passed") {
+        return Ok(role_conversation::record_facts(
+            run,
+            vec![fact, EngineFact::PhaseBegan { phase: checking }],
+        ));
     }
     let success = match role {
-        TESTER => !says(&content, "outcome", "failed"),
-        REVIEWER => says(&content, "verdict", "approve"),
+        TESTER => !field_equals(&content, "outcome", "failed"),
+        REVIEWER => field_equals(&content, "verdict", "approve"),
         // Whoever says that it is not done is believed.
         _ => content.get("done") != Some(&Value::Bool(false)),
     };
-    let output =
-        content.get("summary").and_then(Value::as_str).map_or_else(|| short(&content), escalation::cut);
-    Ok(ended(run, vec![fact], (success, output)))
+    let output = content
+        .get("summary")
+        .and_then(Value::as_str)
+        .map_or_else(|| truncate_answer(&content), escalation::excerpt_first_line);
+    Ok(end_step(run, vec![fact], (success, output)))
 }
 
-fn ended(run: &RunState, mut facts: Vec<Fact>, (success, output): (bool, String)) -> Decision {
-    let step = u32::try_from(run.work.ended.len()).unwrap_or(u32::MAX);
-    facts.push(Fact::StepEnded { step, success, output: output.into() });
-    seat::conclude(run, facts)
+fn end_step(run: &RunState, mut facts: Vec<EngineFact>, (success, output): (bool, String)) -> Decision {
+    let step = u32::try_from(run.engine_state.finished_steps.len()).unwrap_or(u32::MAX);
+    facts.push(EngineFact::StepEnded { step, success, output: output.into() });
+    role_conversation::record_facts(run, facts)
 }
 
-fn says(content: &Value, field: &str, word: &str) -> bool {
+fn field_equals(content: &Value, field: &str, word: &str) -> bool {
     content.get(field).and_then(Value::as_str) == Some(word)
 }
 
 /// Whether an answer can be so, by what was seen of its role; what it says of tests is proven by checks later, where
 /// there are any.
-fn plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Result<(), String> {
-    if role != TESTER || !says(content, "outcome", "passed") {
+fn check_plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Result<(), String> {
+    if role != TESTER || !field_equals(content, "outcome", "passed") {
         return Ok(());
     }
     let so = "`/outcome`: it is \"passed\"";
-    if run.work.commands_ended == 0 {
+    if run.engine_state.commands_ended == 0 {
         return Err(format!("{so}, and you ran nothing: run the tests, or say \"none\""));
     }
-    if !proves && !run.work.tests_passed {
+    if !proves && !run.engine_state.tests_passed {
         return Err(format!(
             "{so}, and nothing shows it: your last `run_tests` did not pass, or there was none after your last edit or command. \
              Run it; where it finds no tests, say \"none\" and what you looked at"
@@ -194,104 +210,118 @@ fn plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Resul
     Ok(())
 }
 
-fn spent(run: &RunState, role: &str, problem: &str) -> Decision {
-    let count = seat::INVALID_MAX;
+fn fail_invalid_replies(run: &RunState, role: &str, problem: &str) -> Decision {
+    let count = role_conversation::INVALID_REPLIES_MAX;
     let message =
         format!("{count} answers of the {role} in a row could not be taken; the last one: {problem}");
-    Decision::fail(run, FailureKind::Plan, &message)
+    Decision::fail_run(run, FailureKind::Plan, &message)
 }
 
 /// All roles of the round have spoken.
-fn decided(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    let round = round_of(run);
+fn decide_round_end(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
+    let round = current_round(run);
     let mut asks = format!("round {round}: what follows");
-    if let Some((Judgement::Finish, _)) = &run.work.judged {
-        match seat::checks(run, pins)? {
+    if let Some((ReviewVerdict::Finish, _)) = &run.engine_state.last_verdict {
+        match role_conversation::require_final_checks(run, pins)? {
             // It hears that, and decides anew.
-            Checked::Passed if seat::is_spoken_to(run) => {
-                return Ok(seat::conclude(run, vec![spoken()]));
+            FinalCheckOutcome::Passed if role_conversation::has_unread_user_message(run) => {
+                return Ok(role_conversation::record_facts(run, vec![user_message_fact()]));
             }
-            Checked::Passed => return Ok(succeeded(run)),
-            Checked::Failed => asks = format!("round {round}: the final checks failed"),
+            FinalCheckOutcome::Passed => return Ok(succeed_with_last_reply(run)),
+            FinalCheckOutcome::Failed => asks = format!("round {round}: the final checks failed"),
         }
     }
-    let held = held(run);
+    let held = open_objection(run);
     // What a person says after the last round is worth one more. It is recorded before the orchestrator reads it.
-    let is_heard = matches!(run.work.judged, Some((Judgement::Continue, _)));
-    let is_last = run.work.corrections_counted() + 1 >= ROUNDS_MAX && !is_heard;
-    if is_last && seat::is_spoken_to(run) {
-        return Ok(seat::conclude(run, vec![spoken()]));
+    let is_heard = matches!(run.engine_state.last_verdict, Some((ReviewVerdict::Continue, _)));
+    let is_last = run.engine_state.counted_corrections() + 1 >= ROUNDS_MAX && !is_heard;
+    if is_last && role_conversation::has_unread_user_message(run) {
+        return Ok(role_conversation::record_facts(run, vec![user_message_fact()]));
     }
     if let Some(why) = held.as_ref().filter(|_| is_last) {
-        return Ok(out_of_rounds(run, pins, why));
+        return Ok(fail_out_of_rounds(run, pins, why));
     }
-    let order = ordered(run, pins, asks, &Wants::Decision { held, sequence: sequence(pins) })?;
-    let reason = order.said.reason.clone();
-    let fact = Fact::Answered { role: ORCHESTRATOR.to_owned(), content: order.content };
-    match order.said.action {
-        Action::Finish => {
-            Ok(seat::conclude(run, vec![fact, Fact::Judged { verdict: Judgement::Finish, reason }]))
+    let order = require_order(
+        run,
+        pins,
+        asks,
+        &OrchestratorRequest::Decision { objection: held, role_order: role_order(pins) },
+    )?;
+    let reason = order.reply.reason.clone();
+    let fact = EngineFact::Answered { role: ORCHESTRATOR.to_owned(), content: order.content };
+    match order.reply.action {
+        OrchestratorAction::Finish => Ok(role_conversation::record_facts(
+            run,
+            vec![fact, EngineFact::Judged { verdict: ReviewVerdict::Finish, reason }],
+        )),
+        OrchestratorAction::Again | OrchestratorAction::HandOver | OrchestratorAction::Ask if is_last => {
+            Ok(fail_out_of_rounds(run, pins, &reason))
         }
-        Action::Again | Action::HandOver | Action::Ask if is_last => Ok(out_of_rounds(run, pins, &reason)),
-        Action::Again | Action::HandOver | Action::Ask => {
-            let steps = steps_from(pins, begins_with(run, pins, order.said.from.as_deref()));
-            let judged = Fact::Judged { verdict: Judgement::Retry, reason: reason.clone() };
-            Ok(seat::conclude(run, vec![fact, judged, Fact::Correcting { reason }, Fact::Planned { steps }]))
+        OrchestratorAction::Again | OrchestratorAction::HandOver | OrchestratorAction::Ask => {
+            let steps = round_steps(pins, restart_role(run, pins, order.reply.from.as_deref()));
+            let judged = EngineFact::Judged { verdict: ReviewVerdict::Retry, reason: reason.clone() };
+            Ok(role_conversation::record_facts(
+                run,
+                vec![fact, judged, EngineFact::Correcting { reason }, EngineFact::Planned { steps }],
+            ))
         }
     }
 }
 
 /// A person has something to say: the orchestrator hears it, and may have another round for it.
-fn spoken() -> Fact {
-    Fact::Judged { verdict: Judgement::Continue, reason: seat::SPOKEN.to_owned() }
+fn user_message_fact() -> EngineFact {
+    EngineFact::Judged {
+        verdict: ReviewVerdict::Continue,
+        reason: role_conversation::USER_MESSAGE_REASON.to_owned(),
+    }
 }
 
 /// Why the work cannot be finished as it is.
-fn held(run: &RunState) -> Option<String> {
-    if run.work.checked == Some(false) {
+fn open_objection(run: &RunState) -> Option<String> {
+    if run.engine_state.checks_passed == Some(false) {
         return Some(format!("the checks fail: {}", run.failed_checks.join("; ")));
     }
-    let failed = run.work.ended.iter().find(|end| !end.success)?;
-    let role = run.work.plan.as_ref()?.get(failed.step as usize)?;
-    Some(format!("the {} sent it back: {}", role.text, seat::words(&failed.output)))
+    let failed = run.engine_state.finished_steps.iter().find(|end| !end.success)?;
+    let role = run.engine_state.plan.as_ref()?.get(failed.step as usize)?;
+    Some(format!("the {} sent it back: {}", role.text, role_conversation::inline_text(&failed.output)))
 }
 
-fn out_of_rounds(run: &RunState, pins: &RunStarted, why: &str) -> Decision {
-    if run.work.checked == Some(false) {
-        return Decision::fail(run, FailureKind::Gates, &verification::still_failing(run, pins));
+fn fail_out_of_rounds(run: &RunState, pins: &RunStarted, why: &str) -> Decision {
+    if run.engine_state.checks_passed == Some(false) {
+        return Decision::fail_run(run, FailureKind::Gates, &verification::still_failing_message(run, pins));
     }
-    Decision::fail(
+    Decision::fail_run(
         run,
         FailureKind::Plan,
-        &format!("the task is not done after {} rounds: {why}", round_of(run)),
+        &format!("the task is not done after {} rounds: {why}", current_round(run)),
     )
 }
 
 /// Ends the run well, with the orchestrator's last words.
-fn succeeded(run: &RunState) -> Decision {
-    let last = run.work.answers.get(ORCHESTRATOR);
+fn succeed_with_last_reply(run: &RunState) -> Decision {
+    let last = run.engine_state.answers.get(ORCHESTRATOR);
     let said = |field: &str| last.and_then(|last| last.get(field)).and_then(Value::as_str);
     let summary = said("summary").or_else(|| said("reason")).map(Content::from);
-    Decision { phase: Phase::Verifying, act: Act::End { result: RunOutcome::Succeeded, summary } }
+    Decision { phase: RunPhase::Verifying, act: Action::End { result: RunOutcome::Succeeded, summary } }
 }
 
 /// What is wanted of the orchestrator.
-enum Wants<'a> {
+enum OrchestratorRequest<'a> {
     /// A brief for this role.
     Brief(&'a str),
     /// Whether it is done.
     Decision {
         /// Why it is not, where that is known.
-        held: Option<String>,
+        objection: Option<String>,
         /// The roles that a round can begin with.
-        sequence: Vec<&'a str>,
+        role_order: Vec<&'a str>,
     },
 }
 
 /// The orchestrator's answer.
 #[derive(Debug, Clone, Deserialize)]
-struct Said {
-    action: Action,
+struct OrchestratorReply {
+    action: OrchestratorAction,
     #[serde(default)]
     brief: String,
     #[serde(default)]
@@ -305,7 +335,7 @@ struct Said {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum OrchestratorAction {
     HandOver,
     Finish,
     Again,
@@ -313,8 +343,8 @@ enum Action {
 }
 
 /// An order, with the answer as it was.
-struct Order {
-    said: Said,
+struct OrchestratorOrder {
+    reply: OrchestratorReply,
     content: Value,
 }
 
@@ -322,33 +352,49 @@ struct Order {
 ///
 /// # Errors
 /// The decision, until it has answered as it is wanted to.
-fn ordered(run: &RunState, pins: &RunStarted, about: String, wants: &Wants<'_>) -> Result<Order, Decision> {
-    if !seat::is_at(run, ORCHESTRATOR, &about) {
-        let opening = for_orchestrator(run, pins, wants);
-        return Err(seat::begin(run, Vec::new(), Begins { role: ORCHESTRATOR.to_owned(), about, opening }));
+fn require_order(
+    run: &RunState,
+    pins: &RunStarted,
+    about: String,
+    wants: &OrchestratorRequest<'_>,
+) -> Result<OrchestratorOrder, Decision> {
+    if !role_conversation::is_active_role(run, ORCHESTRATOR, &about) {
+        let opening = orchestrator_opening(run, pins, wants);
+        return Err(role_conversation::start_role(
+            run,
+            Vec::new(),
+            RoleStart { role: ORCHESTRATOR.to_owned(), about, opening },
+        ));
     }
     let take = |content: Value| {
-        let said: Said = serde_json::from_value(content.clone()).map_err(|error| error.to_string())?;
-        fits(run, &said, wants).map(|()| Order { said, content })
+        let said: OrchestratorReply =
+            serde_json::from_value(content.clone()).map_err(|error| error.to_string())?;
+        check_order(run, &said, wants).map(|()| OrchestratorOrder { reply: said, content })
     };
-    let order = seat::answer(run, pins, "order", take, |problem| spent(run, ORCHESTRATOR, problem))?;
-    if order.said.action == Action::Ask {
-        return Err(Decision::block(run, order.said.question.into(), BlockedWhy::Model));
+    let order = role_conversation::require_structured_reply(run, pins, "order", take, |problem| {
+        fail_invalid_replies(run, ORCHESTRATOR, problem)
+    })?;
+    if order.reply.action == OrchestratorAction::Ask {
+        return Err(Decision::block_run(run, order.reply.question.into(), BlockedReason::Model));
     }
     Ok(order)
 }
 
 /// Whether an order is what is wanted now.
-fn fits(run: &RunState, said: &Said, wants: &Wants<'_>) -> Result<(), String> {
+fn check_order(
+    run: &RunState,
+    said: &OrchestratorReply,
+    wants: &OrchestratorRequest<'_>,
+) -> Result<(), String> {
     let needs = |field: &str, text: &str| match text.trim() {
         "" => Err(format!("`/{field}`: it is missing")),
         _ => Ok(()),
     };
     match (said.action, wants) {
-        (Action::Ask, _) => needs("question", &said.question),
-        (Action::HandOver, Wants::Brief(_)) => {
+        (OrchestratorAction::Ask, _) => needs("question", &said.question),
+        (OrchestratorAction::HandOver, OrchestratorRequest::Brief(_)) => {
             needs("brief", &said.brief)?;
-            let known = results(run);
+            let known = result_names(run);
             let is_known = |name: &String| known.iter().any(|known| known == name);
             match said.results.iter().position(|name| !is_known(name)) {
                 None => Ok(()),
@@ -357,14 +403,14 @@ fn fits(run: &RunState, said: &Said, wants: &Wants<'_>) -> Result<(), String> {
                 }
             }
         }
-        (Action::Finish | Action::Again, Wants::Brief(role)) => {
+        (OrchestratorAction::Finish | OrchestratorAction::Again, OrchestratorRequest::Brief(role)) => {
             Err(format!("`/action`: it must be \"hand_over\", with the brief for the {role}"))
         }
-        (Action::Finish, Wants::Decision { held: Some(why), .. }) => {
+        (OrchestratorAction::Finish, OrchestratorRequest::Decision { objection: Some(why), .. }) => {
             Err(format!("`/action`: it cannot be \"finish\": {why}"))
         }
-        (Action::Finish, Wants::Decision { held: None, .. }) => Ok(()),
-        (Action::Again, Wants::Decision { sequence, .. }) => {
+        (OrchestratorAction::Finish, OrchestratorRequest::Decision { objection: None, .. }) => Ok(()),
+        (OrchestratorAction::Again, OrchestratorRequest::Decision { role_order: sequence, .. }) => {
             needs("reason", &said.reason)?;
             match said.from.as_deref() {
                 Some(from) if !sequence.contains(&from) => {
@@ -373,31 +419,31 @@ fn fits(run: &RunState, said: &Said, wants: &Wants<'_>) -> Result<(), String> {
                 Some(_) | None => Ok(()),
             }
         }
-        (Action::HandOver, Wants::Decision { .. }) => {
+        (OrchestratorAction::HandOver, OrchestratorRequest::Decision { .. }) => {
             Err("`/action`: all roles have spoken; it must be \"finish\" or \"again\"".to_owned())
         }
     }
 }
 
 /// Names of what can be handed over.
-fn results(run: &RunState) -> Vec<String> {
-    let answers = run.work.answers.keys().filter(|role| *role != ORCHESTRATOR).cloned();
+fn result_names(run: &RunState) -> Vec<String> {
+    let answers = run.engine_state.answers.keys().filter(|role| *role != ORCHESTRATOR).cloned();
     ["task", "changes", "checks"].into_iter().map(str::to_owned).chain(answers).collect()
 }
 
 /// What a role is told: the brief and the results that the orchestrator names, and nothing else.
-fn handed(run: &RunState, pins: &RunStarted, order: &Order) -> Vec<Content> {
-    let mut opening: Vec<Content> = vec![format!("Your brief:\n{}", order.said.brief.trim()).into()];
-    for name in &order.said.results {
-        match (name.as_str(), run.work.answers.get(name)) {
+fn role_opening(run: &RunState, pins: &RunStarted, order: &OrchestratorOrder) -> Vec<Content> {
+    let mut opening: Vec<Content> = vec![format!("Your brief:\n{}", order.reply.brief.trim()).into()];
+    for name in &order.reply.results {
+        match (name.as_str(), run.engine_state.answers.get(name)) {
             ("task", _) => {
                 opening.push("The task, in its own words:".into());
-                opening.push(seat::task(pins));
+                opening.push(role_conversation::task_content(pins));
             }
-            ("changes", _) => opening.push(seat::what_changed(run)),
-            ("checks", _) => opening.extend(checks(run)),
+            ("changes", _) => opening.push(role_conversation::format_changed_files(run)),
+            ("checks", _) => opening.extend(format_failed_checks(run)),
             (role, Some(answer)) => {
-                opening.push(format!("What the {role} answered:\n{}", short(answer)).into())
+                opening.push(format!("What the {role} answered:\n{}", truncate_answer(answer)).into())
             }
             (_, None) => {}
         }
@@ -405,58 +451,61 @@ fn handed(run: &RunState, pins: &RunStarted, order: &Order) -> Vec<Content> {
     opening
 }
 
-fn checks(run: &RunState) -> Vec<Content> {
-    if run.work.failed_checks.is_empty() {
+fn format_failed_checks(run: &RunState) -> Vec<Content> {
+    if run.engine_state.failed_checks.is_empty() {
         return vec!["No check that was run failed.".into()];
     }
     let said = |check: &docket_schema::run::FailedCheck| {
         [format!("The check `{}` said:", check.name).into(), check.content.clone()]
     };
-    run.work.failed_checks.iter().flat_map(said).collect()
+    run.engine_state.failed_checks.iter().flat_map(said).collect()
 }
 
-fn for_orchestrator(run: &RunState, pins: &RunStarted, wants: &Wants<'_>) -> Vec<Content> {
-    let sequence = sequence(pins);
+fn orchestrator_opening(run: &RunState, pins: &RunStarted, wants: &OrchestratorRequest<'_>) -> Vec<Content> {
+    let sequence = role_order(pins);
     let mut opening = vec![
-        seat::task(pins),
+        role_conversation::task_content(pins),
         format!(
             "Round {} of {}. The order of the roles: {}.",
-            round_of(run),
-            rounds(run),
+            current_round(run),
+            rounds_allowed(run),
             sequence.join(" → ")
         )
         .into(),
     ];
-    let steps = run.work.plan.as_deref().unwrap_or_default();
+    let steps = run.engine_state.plan.as_deref().unwrap_or_default();
     for role in &sequence {
-        let Some(answer) = run.work.answers.get(*role) else { continue };
+        let Some(answer) = run.engine_state.answers.get(*role) else { continue };
         let at = steps.iter().position(|step| step.text == *role);
-        let end = at.and_then(|at| run.work.ended.get(at));
+        let end = at.and_then(|at| run.engine_state.finished_steps.get(at));
         let when = match end {
             Some(end) if end.success => "in this round".to_owned(),
             Some(end) => {
-                format!("in this round, and it is held against the work ({})", seat::words(&end.output))
+                format!(
+                    "in this round, and it is held against the work ({})",
+                    role_conversation::inline_text(&end.output)
+                )
             }
             None => "in an earlier round".to_owned(),
         };
-        opening.push(format!("What the {role} answered {when}:\n{}", short(answer)).into());
+        opening.push(format!("What the {role} answered {when}:\n{}", truncate_answer(answer)).into());
     }
-    opening.push(seat::what_changed(run));
-    if !run.work.failed_checks.is_empty() {
-        opening.extend(checks(run));
+    opening.push(role_conversation::format_changed_files(run));
+    if !run.engine_state.failed_checks.is_empty() {
+        opening.extend(format_failed_checks(run));
     }
     opening.push(match wants {
-        Wants::Brief(role) => {
-            let results = results(run).join(", ");
-            let round = round_of(run);
+        OrchestratorRequest::Brief(role) => {
+            let results = result_names(run).join(", ");
+            let round = current_round(run);
             format!("Brief the {role} now, for round {round}: `hand_over`. It can be handed: {results}.")
                 .into()
         }
-        Wants::Decision { held: Some(why), .. } => {
+        OrchestratorRequest::Decision { objection: Some(why), .. } => {
             format!("All roles have spoken. It cannot be finished: {why}. Have another round: `again`.")
                 .into()
         }
-        Wants::Decision { held: None, .. } => {
+        OrchestratorRequest::Decision { objection: None, .. } => {
             "All roles have spoken, and nothing is held against the work. Decide: `finish` or `again`.".into()
         }
     });
@@ -464,7 +513,7 @@ fn for_orchestrator(run: &RunState, pins: &RunStarted, wants: &Wants<'_>) -> Vec
 }
 
 /// An answer as others read it.
-fn short(answer: &Value) -> String {
+fn truncate_answer(answer: &Value) -> String {
     let text = match answer {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use docket_schema::run::LinterSpec;
 
 /// What is looked at.
-pub struct Project<'a> {
+pub struct ProjectFiles<'a> {
     /// Paths of all files of the base.
-    pub files: &'a [String],
+    pub paths: &'a [String],
     /// The text of a file of the base, if it is there and short enough.
-    pub text: &'a dyn Fn(&str) -> Option<String>,
+    pub read_text: &'a dyn Fn(&str) -> Option<String>,
 }
 
 /// What `docket.toml` says of one linter.
@@ -31,27 +31,30 @@ pub struct LinterSettings {
     pub gates: Option<bool>,
 }
 
-impl Project<'_> {
-    fn has(&self, names: &[&str]) -> bool {
-        self.files.iter().any(|file| names.contains(&file.as_str()))
+impl ProjectFiles<'_> {
+    fn contains_any(&self, names: &[&str]) -> bool {
+        self.paths.iter().any(|file| names.contains(&file.as_str()))
     }
 
-    fn says(&self, name: &str, word: &str) -> bool {
-        self.has(&[name]) && (self.text)(name).is_some_and(|text| text.contains(word))
+    fn file_contains(&self, name: &str, word: &str) -> bool {
+        self.contains_any(&[name]) && (self.read_text)(name).is_some_and(|text| text.contains(word))
     }
 
     /// No file of the language is there: whatever a linter will find is the run's own.
-    fn is_new(&self, extensions: &[&str]) -> bool {
+    fn has_no_files_with(&self, extensions: &[&str]) -> bool {
         let of = |file: &String| file.rsplit_once('.').is_some_and(|(_, end)| extensions.contains(&end));
-        !self.files.iter().any(of)
+        !self.paths.iter().any(of)
     }
 }
 
 /// The linters of a project, by name in order, with what its settings say laid over what was found.
 #[must_use]
-pub fn linters(project: &Project<'_>, settings: &BTreeMap<String, LinterSettings>) -> Vec<LinterSpec> {
+pub fn resolve_linters(
+    project: &ProjectFiles<'_>,
+    settings: &BTreeMap<String, LinterSettings>,
+) -> Vec<LinterSpec> {
     let mut found: BTreeMap<String, LinterSpec> =
-        detected(project).into_iter().map(|linter| (linter.name.clone(), linter)).collect();
+        detect_linters(project).into_iter().map(|linter| (linter.name.clone(), linter)).collect();
     for (name, settings) in settings {
         if settings.enabled == Some(false) {
             found.remove(name);
@@ -82,31 +85,31 @@ pub fn linters(project: &Project<'_>, settings: &BTreeMap<String, LinterSettings
     found.into_values().collect()
 }
 
-fn detected(project: &Project<'_>) -> Vec<LinterSpec> {
-    let mut found = vec![python(project)];
-    found.push(javascript(project));
-    found.extend(rust(project));
-    found.extend(go(project));
+fn detect_linters(project: &ProjectFiles<'_>) -> Vec<LinterSpec> {
+    let mut found = vec![python_linter(project)];
+    found.push(javascript_linter(project));
+    found.extend(rust_linters(project));
+    found.extend(go_linters(project));
     found
 }
 
-const PYTHON: [&str; 2] = ["py", "pyi"];
-const JAVASCRIPT: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
+const PYTHON_EXTENSIONS: [&str; 2] = ["py", "pyi"];
+const JAVASCRIPT_EXTENSIONS: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
 
 /// A project's own tools go before the host's.
-const VENV: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\"; ";
-const MODULES: &str = "PATH=\"$PWD/node_modules/.bin:$PATH\"; ";
+const VENV_PATH_PREFIX: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\"; ";
+const NODE_MODULES_PATH_PREFIX: &str = "PATH=\"$PWD/node_modules/.bin:$PATH\"; ";
 
-struct Found<'a> {
+struct DetectedLinter<'a> {
     name: &'a str,
     extensions: &'a [&'a str],
     check: String,
     fix: Option<String>,
 }
 
-impl Found<'_> {
+impl DetectedLinter<'_> {
     /// `asked`: the project's own files ask for this linter, so what a run changed is to pass at the end.
-    fn spec(self, project: &Project<'_>, asked: bool) -> LinterSpec {
+    fn into_spec(self, project: &ProjectFiles<'_>, asked: bool) -> LinterSpec {
         LinterSpec {
             name: self.name.to_owned(),
             extensions: self.extensions.iter().map(|end| (*end).to_owned()).collect(),
@@ -114,63 +117,64 @@ impl Found<'_> {
             // Only the project's own settings may ask for more than the files that a run changed.
             project: None,
             fix: self.fix,
-            gates: asked || project.is_new(self.extensions),
+            gates: asked || project.has_no_files_with(self.extensions),
         }
     }
 }
 
-fn python(project: &Project<'_>) -> LinterSpec {
-    let ruff = project.has(&["ruff.toml", ".ruff.toml"]) || project.says("pyproject.toml", "[tool.ruff");
-    let flake8 = project.has(&[".flake8"])
-        || ["setup.cfg", "tox.ini"].iter().any(|name| project.says(name, "[flake8]"));
+fn python_linter(project: &ProjectFiles<'_>) -> LinterSpec {
+    let ruff = project.contains_any(&["ruff.toml", ".ruff.toml"])
+        || project.file_contains("pyproject.toml", "[tool.ruff");
+    let flake8 = project.contains_any(&[".flake8"])
+        || ["setup.cfg", "tox.ini"].iter().any(|name| project.file_contains(name, "[flake8]"));
     if flake8 && !ruff {
-        let found = Found {
+        let found = DetectedLinter {
             name: "flake8",
-            extensions: &PYTHON,
-            check: format!("{VENV}flake8 {{files}}"),
+            extensions: &PYTHON_EXTENSIONS,
+            check: format!("{VENV_PATH_PREFIX}flake8 {{files}}"),
             fix: None,
         };
-        return found.spec(project, true);
+        return found.into_spec(project, true);
     }
     let check = "ruff check --quiet --no-cache --output-format concise";
-    let found = Found {
+    let found = DetectedLinter {
         name: "ruff",
-        extensions: &PYTHON,
-        check: format!("{VENV}{check} --force-exclude {{files}}"),
-        fix: Some(format!("{VENV}ruff check --quiet --no-cache --fix --force-exclude {{files}}")),
+        extensions: &PYTHON_EXTENSIONS,
+        check: format!("{VENV_PATH_PREFIX}{check} --force-exclude {{files}}"),
+        fix: Some(format!("{VENV_PATH_PREFIX}ruff check --quiet --no-cache --fix --force-exclude {{files}}")),
     };
-    found.spec(project, ruff)
+    found.into_spec(project, ruff)
 }
 
-fn javascript(project: &Project<'_>) -> LinterSpec {
+fn javascript_linter(project: &ProjectFiles<'_>) -> LinterSpec {
     let eslint =
-        project.files.iter().any(|file| file.starts_with("eslint.config.") || file.starts_with(".eslintrc"))
-            || project.says("package.json", "\"eslintConfig\"");
+        project.paths.iter().any(|file| file.starts_with("eslint.config.") || file.starts_with(".eslintrc"))
+            || project.file_contains("package.json", "\"eslintConfig\"");
     if eslint {
-        let found = Found {
+        let found = DetectedLinter {
             name: "eslint",
-            extensions: &JAVASCRIPT,
-            check: format!("{MODULES}eslint --no-color {{files}}"),
-            fix: Some(format!("{MODULES}eslint --no-color --fix {{files}}")),
+            extensions: &JAVASCRIPT_EXTENSIONS,
+            check: format!("{NODE_MODULES_PATH_PREFIX}eslint --no-color {{files}}"),
+            fix: Some(format!("{NODE_MODULES_PATH_PREFIX}eslint --no-color --fix {{files}}")),
         };
-        return found.spec(project, true);
+        return found.into_spec(project, true);
     }
-    let found = Found {
+    let found = DetectedLinter {
         name: "biome",
-        extensions: &JAVASCRIPT,
-        check: format!("{MODULES}biome lint --colors=off --reporter=github {{files}}"),
-        fix: Some(format!("{MODULES}biome lint --colors=off --write {{files}}")),
+        extensions: &JAVASCRIPT_EXTENSIONS,
+        check: format!("{NODE_MODULES_PATH_PREFIX}biome lint --colors=off --reporter=github {{files}}"),
+        fix: Some(format!("{NODE_MODULES_PATH_PREFIX}biome lint --colors=off --write {{files}}")),
     };
-    found.spec(project, project.has(&["biome.json", "biome.jsonc"]))
+    found.into_spec(project, project.contains_any(&["biome.json", "biome.jsonc"]))
 }
 
 /// rustfmt reads from its input: given a path it would go on to every module below it.
-fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
-    let manifest = (project.text)("Cargo.toml").unwrap_or_default();
+fn rust_linters(project: &ProjectFiles<'_>) -> [LinterSpec; 2] {
+    let manifest = (project.read_text)("Cargo.toml").unwrap_or_default();
     let editions = ["2015", "2018", "2024"];
     let edition = editions.into_iter().find(|edition| manifest.contains(&format!("edition = \"{edition}\"")));
     let rustfmt = format!("rustfmt --edition {}", edition.unwrap_or("2021"));
-    let format = Found {
+    let format = DetectedLinter {
         name: "rustfmt",
         extensions: &["rs"],
         check: format!(
@@ -183,7 +187,7 @@ fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
     };
     // A target folder that git does not ignore would become part of the work. Dependencies that are not
     // at hand are no finding: there is no network to get them by.
-    let check = Found {
+    let check = DetectedLinter {
         name: "cargo check",
         extensions: &["rs"],
         check: "[ -f Cargo.toml ] || exit 0; git check-ignore -q target 2>/dev/null || \
@@ -193,11 +197,14 @@ fn rust(project: &Project<'_>) -> [LinterSpec; 2] {
             .to_owned(),
         fix: None,
     };
-    [format.spec(project, project.has(&["rustfmt.toml", ".rustfmt.toml"])), check.spec(project, false)]
+    [
+        format.into_spec(project, project.contains_any(&["rustfmt.toml", ".rustfmt.toml"])),
+        check.into_spec(project, false),
+    ]
 }
 
-fn go(project: &Project<'_>) -> [LinterSpec; 2] {
-    let format = Found {
+fn go_linters(project: &ProjectFiles<'_>) -> [LinterSpec; 2] {
+    let format = DetectedLinter {
         name: "gofmt",
         extensions: &["go"],
         check: "o=$(gofmt -l {files} 2>&1); s=$?; [ $s -ne 0 ] || [ -z \"$o\" ] || s=1; \
@@ -205,37 +212,37 @@ fn go(project: &Project<'_>) -> [LinterSpec; 2] {
             .to_owned(),
         fix: Some("gofmt -w {files}".to_owned()),
     };
-    let vet = Found {
+    let vet = DetectedLinter {
         name: "go vet",
         extensions: &["go"],
         check: "[ -f go.mod ] || exit 0; go vet ./...".to_owned(),
         fix: None,
     };
-    [format.spec(project, false), vet.spec(project, false)]
+    [format.into_spec(project, false), vet.into_spec(project, false)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)], settings: &[(&str, LinterSettings)]) -> Vec<LinterSpec> {
+    fn linters_for(files: &[(&str, &str)], settings: &[(&str, LinterSettings)]) -> Vec<LinterSpec> {
         let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
         let text = |name: &str| files.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
         let settings = settings.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
-        linters(&Project { files: &names, text: &text }, &settings)
+        resolve_linters(&ProjectFiles { paths: &names, read_text: &text }, &settings)
     }
 
-    fn gates(linters: &[LinterSpec]) -> Vec<&str> {
+    fn gating_names(linters: &[LinterSpec]) -> Vec<&str> {
         linters.iter().filter(|linter| linter.gates).map(|linter| linter.name.as_str()).collect()
     }
 
     #[test]
-    fn what_a_project_asks_for_gates_and_so_does_what_is_all_its_own() {
+    fn configured_linters_and_linters_of_new_languages_gate() {
         let all = ["biome", "cargo check", "go vet", "gofmt", "ruff", "rustfmt"];
-        assert_eq!(gates(&of(&[], &[])), all, "nothing is there yet");
-        let old = of(&[("a.py", ""), ("a.ts", ""), ("a.rs", ""), ("a.go", "")], &[]);
-        assert_eq!((old.len(), gates(&old)), (6, vec![]), "old findings are not a run's to mend");
-        let asks = of(
+        assert_eq!(gating_names(&linters_for(&[], &[])), all, "nothing is there yet");
+        let old = linters_for(&[("a.py", ""), ("a.ts", ""), ("a.rs", ""), ("a.go", "")], &[]);
+        assert_eq!((old.len(), gating_names(&old)), (6, vec![]), "old findings are not a run's to mend");
+        let asks = linters_for(
             &[
                 ("pyproject.toml", "[tool.ruff.lint]\n"),
                 ("a.py", ""),
@@ -247,16 +254,16 @@ mod tests {
             ],
             &[],
         );
-        assert_eq!(gates(&asks), ["eslint", "ruff", "rustfmt"]);
+        assert_eq!(gating_names(&asks), ["eslint", "ruff", "rustfmt"]);
         assert!(asks.iter().all(|linter| linter.project.is_none()), "old findings elsewhere: {asks:?}");
         assert_eq!(
-            gates(&of(&[("setup.cfg", "[flake8]\n"), ("a.py", "")], &[])),
+            gating_names(&linters_for(&[("setup.cfg", "[flake8]\n"), ("a.py", "")], &[])),
             ["biome", "cargo check", "flake8", "go vet", "gofmt", "rustfmt"]
         );
     }
 
     #[test]
-    fn settings_change_add_and_take_away() {
+    fn settings_change_add_and_disable_linters() {
         let off = LinterSettings { enabled: Some(false), ..LinterSettings::default() };
         let own = LinterSettings {
             check: Some("lint {files}".into()),
@@ -264,8 +271,8 @@ mod tests {
             ..LinterSettings::default()
         };
         let soft = LinterSettings { gates: Some(false), ..LinterSettings::default() };
-        let all = of(&[], &[("biome", off), ("mine", own), ("ruff", soft)]);
-        assert_eq!(gates(&all), ["cargo check", "go vet", "gofmt", "mine", "rustfmt"]);
+        let all = linters_for(&[], &[("biome", off), ("mine", own), ("ruff", soft)]);
+        assert_eq!(gating_names(&all), ["cargo check", "go vet", "gofmt", "mine", "rustfmt"]);
         assert!(
             all.iter().any(|linter| linter.name == "ruff")
                 && !all.iter().any(|linter| linter.name == "biome")
@@ -273,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn the_edition_is_the_projects() {
-        let all = of(&[("Cargo.toml", "[package]\nedition = \"2024\"\n")], &[]);
+    fn rustfmt_uses_the_edition_of_the_manifest() {
+        let all = linters_for(&[("Cargo.toml", "[package]\nedition = \"2024\"\n")], &[]);
         assert!(all.iter().any(|linter| linter.check.contains("rustfmt --edition 2024")), "{all:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct LintFinding {
     /// The file, as the linter names it.
     pub path: String,
     /// Its line, from 1.
@@ -14,10 +14,10 @@ pub struct Finding {
     /// What is wrong.
     pub message: String,
     /// The linter says that its own fix of this is safe.
-    pub is_safe: bool,
+    pub has_safe_fix: bool,
 }
 
-impl Finding {
+impl LintFinding {
     /// Whether this is about `file`, a path in the workspace: linters print it whole, or from the root.
     #[must_use]
     pub fn is_in(&self, file: &str) -> bool {
@@ -30,16 +30,19 @@ impl Finding {
 /// The findings in an output of ruff, flake8, eslint, biome, rustfmt, cargo, gofmt or go vet; lines of
 /// other shapes are left out.
 #[must_use]
-pub fn findings(output: &str) -> Vec<Finding> {
+pub fn parse_findings(output: &str) -> Vec<LintFinding> {
     let mut found = Vec::new();
     // eslint names a file once, above its findings.
     let mut heading: Option<&str> = None;
     for line in output.lines() {
-        if let Some(finding) = github(line).or_else(|| difference(line)).or_else(|| unformatted(line)) {
+        if let Some(finding) = parse_github_annotation(line)
+            .or_else(|| parse_rustfmt_diff(line))
+            .or_else(|| parse_gofmt_line(line))
+        {
             found.push(finding);
-        } else if let Some(finding) = heading.and_then(|path| below(path, line)) {
+        } else if let Some(finding) = heading.and_then(|path| parse_eslint_row(path, line)) {
             found.push(finding);
-        } else if let Some(finding) = placed(line) {
+        } else if let Some(finding) = parse_position_line(line) {
             found.push(finding);
         } else if line.is_empty() || line.starts_with(' ') {
             continue;
@@ -51,21 +54,21 @@ pub fn findings(output: &str) -> Vec<Finding> {
 }
 
 /// `path:line:column: CODE message`.
-fn placed(line: &str) -> Option<Finding> {
+fn parse_position_line(line: &str) -> Option<LintFinding> {
     let line = line.strip_prefix("vet: ").unwrap_or(line);
     let mut parts = line.splitn(4, ':');
     let path = parts.next().filter(|path| !path.is_empty() && !path.starts_with(' '))?;
     let (at, column) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let said = parts.next()?.trim();
-    let (code, message) = code_of(said);
+    let (code, message) = split_code(said);
     let (message, is_safe) = match message.strip_prefix("[*] ") {
         Some(message) if !code.is_empty() => (message.to_owned(), true),
         Some(_) | None => (message, false),
     };
-    Some(Finding { path: path.to_owned(), line: at, column, code, message, is_safe })
+    Some(LintFinding { path: path.to_owned(), line: at, column, code, message, has_safe_fix: is_safe })
 }
 
-fn code_of(said: &str) -> (String, String) {
+fn split_code(said: &str) -> (String, String) {
     // rustc: `error[E0433]: …`, `warning: …`.
     if let Some((level, message)) = said.split_once(": ")
         && (level == "warning" || level == "error" || level.starts_with("error["))
@@ -83,62 +86,62 @@ fn code_of(said: &str) -> (String, String) {
 }
 
 /// eslint: `  1:8  error  'foo' is defined but never used  no-unused-vars`.
-fn below(path: &str, line: &str) -> Option<Finding> {
+fn parse_eslint_row(path: &str, line: &str) -> Option<LintFinding> {
     let rest = line.strip_prefix("  ")?.trim_start();
     let (place, rest) = rest.split_once(' ')?;
     let (at, column) = place.split_once(':')?;
     let rest = rest.trim_start();
     let rest = rest.strip_prefix("error").or_else(|| rest.strip_prefix("warning"))?.trim_start();
     let (message, code) = rest.rsplit_once("  ")?;
-    Some(Finding {
+    Some(LintFinding {
         path: path.to_owned(),
         line: at.parse().ok()?,
         column: column.parse().ok()?,
         code: code.trim().to_owned(),
         message: message.trim().to_owned(),
-        is_safe: false,
+        has_safe_fix: false,
     })
 }
 
 /// biome: `::error title=RULE,file=PATH,line=1,endLine=1,col=8,endColumn=11::message`.
-fn github(line: &str) -> Option<Finding> {
+fn parse_github_annotation(line: &str) -> Option<LintFinding> {
     let rest = line.strip_prefix("::")?;
     let (head, message) = rest.split_once("::")?;
     let (_, fields) = head.split_once(' ')?;
     let field = |name: &str| fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-    Some(Finding {
+    Some(LintFinding {
         path: field("file")?.to_owned(),
         line: field("line")?.parse().ok()?,
         column: field("col").and_then(|column| column.parse().ok()).unwrap_or(0),
         code: field("title").unwrap_or_default().to_owned(),
         message: message.to_owned(),
-        is_safe: false,
+        has_safe_fix: false,
     })
 }
 
-const FORMAT: &str = "format";
+const FORMAT_CODE: &str = "format";
 
 /// rustfmt: `Diff in src/lib.rs:3:`.
-fn difference(line: &str) -> Option<Finding> {
+fn parse_rustfmt_diff(line: &str) -> Option<LintFinding> {
     let rest = line.strip_prefix("Diff in ")?.strip_suffix(':')?;
     let (path, at) = rest.rsplit_once(':')?;
     let message = "not as rustfmt writes it".to_owned();
-    Some(Finding {
+    Some(LintFinding {
         path: path.to_owned(),
         line: at.parse().ok()?,
         column: 0,
-        code: FORMAT.to_owned(),
+        code: FORMAT_CODE.to_owned(),
         message,
-        is_safe: false,
+        has_safe_fix: false,
     })
 }
 
 /// gofmt, as its line here says it.
-fn unformatted(line: &str) -> Option<Finding> {
+fn parse_gofmt_line(line: &str) -> Option<LintFinding> {
     let (path, message) =
         line.split_once(": ").filter(|(_, message)| *message == "not as gofmt writes it")?;
     let (path, message) = (path.to_owned(), message.to_owned());
-    Some(Finding { path, line: 1, column: 0, code: FORMAT.to_owned(), message, is_safe: false })
+    Some(LintFinding { path, line: 1, column: 0, code: FORMAT_CODE.to_owned(), message, has_safe_fix: false })
 }
 
 #[cfg(test)]
@@ -147,32 +150,38 @@ mod tests {
 
     use super::*;
 
-    fn gist(output: &str) -> Vec<String> {
-        findings(output)
+    fn summarize_findings(output: &str) -> Vec<String> {
+        parse_findings(output)
             .iter()
             .map(|f| format!("{}:{}:{} {} {}", f.path, f.line, f.column, f.code, f.message))
             .collect()
     }
 
     #[test]
-    fn python_linters() {
+    fn python_linter_output_is_parsed() {
         let ruff = "a.py:1:8: F401 [*] `os` imported but unused\na.py:7:9: F821 Undefined name `Path`\nFound 2 errors.\n\
                     [*] 1 fixable with `--fix`.\n";
         assert_eq!(
-            gist(ruff),
+            summarize_findings(ruff),
             ["a.py:1:8 F401 `os` imported but unused", "a.py:7:9 F821 Undefined name `Path`"]
         );
-        assert_eq!(findings(ruff).iter().map(|found| found.is_safe).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(gist("./a.py:6:10: W291 trailing whitespace\n"), ["./a.py:6:10 W291 trailing whitespace"]);
+        assert_eq!(
+            parse_findings(ruff).iter().map(|found| found.has_safe_fix).collect::<Vec<_>>(),
+            [true, false]
+        );
+        assert_eq!(
+            summarize_findings("./a.py:6:10: W291 trailing whitespace\n"),
+            ["./a.py:6:10 W291 trailing whitespace"]
+        );
     }
 
     #[test]
-    fn javascript_linters() {
+    fn javascript_linter_output_is_parsed() {
         let eslint = "\n/project/a.js\n  1:8   error  'foo' is defined but never used                no-unused-vars\n  \
                       4:31  error  Newline required at end of file but not found  eol-last\n\n\
                       ✖ 2 problems (2 errors, 0 warnings)\n  1 error potentially fixable with the `--fix` option.\n\n";
         assert_eq!(
-            gist(eslint),
+            summarize_findings(eslint),
             [
                 "/project/a.js:1:8 no-unused-vars 'foo' is defined but never used",
                 "/project/a.js:4:31 eol-last Newline required at end of file but not found",
@@ -180,43 +189,46 @@ mod tests {
         );
         let biome = "::warning title=lint/correctness/noUnusedImports,file=/project/a.js,line=1,endLine=1,col=8,endColumn=11::This import is unused.\n";
         assert_eq!(
-            gist(biome),
+            summarize_findings(biome),
             ["/project/a.js:1:8 lint/correctness/noUnusedImports This import is unused."]
         );
     }
 
     #[test]
-    fn rust_and_go() {
+    fn rust_and_go_output_is_parsed() {
         let cargo = "src/lib.rs:3:36: error[E0433]: cannot find type `HashMap` in this scope: use of undeclared type `HashMap`\n\
                      src/lib.rs:1:5: warning: unused import: `std::fmt`\nerror: could not compile `calc` (lib)\n";
         assert_eq!(
-            gist(cargo),
+            summarize_findings(cargo),
             [
                 "src/lib.rs:3:36 E0433 cannot find type `HashMap` in this scope: use of undeclared type `HashMap`",
                 "src/lib.rs:1:5  unused import: `std::fmt`",
             ]
         );
         assert_eq!(
-            gist("Diff in src/lib.rs:1:\n use std::fmt;\n-fn  main(){}\n"),
+            summarize_findings("Diff in src/lib.rs:1:\n use std::fmt;\n-fn  main(){}\n"),
             ["src/lib.rs:1:0 format not as rustfmt writes it"]
         );
         let go = "# example.org/calc\nvet: ./x.go:6:2: undeclared name: fmt\n./x.go:3:2: imported and not used: \"os\"\n";
         assert_eq!(
-            gist(go),
+            summarize_findings(go),
             ["./x.go:6:2  undeclared name: fmt", "./x.go:3:2  imported and not used: \"os\""]
         );
-        assert_eq!(gist("x.go: not as gofmt writes it\n"), ["x.go:1:0 format not as gofmt writes it"]);
+        assert_eq!(
+            summarize_findings("x.go: not as gofmt writes it\n"),
+            ["x.go:1:0 format not as gofmt writes it"]
+        );
     }
 
     #[test]
-    fn a_finding_is_in_its_file_only() {
-        let finding = |path: &str| Finding {
+    fn finding_matches_only_its_file() {
+        let finding = |path: &str| LintFinding {
             path: path.into(),
             line: 1,
             column: 1,
             code: String::new(),
             message: String::new(),
-            is_safe: false,
+            has_safe_fix: false,
         };
         assert!(finding("./src/a.py").is_in("src/a.py") && finding("/workspace/src/a.py").is_in("src/a.py"));
         assert!(!finding("lib/src/a.py").is_in("src/a.py") && !finding("/x/ba.py").is_in("a.py"));
@@ -224,8 +236,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_output_can_be_read(text in "(\\PC|\n|:|::error |Diff in ){0,80}") {
-            prop_assert!(findings(&text).len() <= text.lines().count());
+        fn any_output_is_parsed_without_panic(text in "(\\PC|\n|:|::error |Diff in ){0,80}") {
+            prop_assert!(parse_findings(&text).len() <= text.lines().count());
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Patterns for imports: the unused go, the missing that have but one likely home come.
 
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 
 use super::{
-    finding::Finding,
-    lines::{Lines, parted},
-    python::{self, Used},
+    file_lines::{FileLines, split_line_ending},
+    finding::LintFinding,
+    python_imports::{self, NameUsage},
 };
-use crate::syntax::Literals;
+use crate::syntax::StringLiterals;
 
-fn end_of(name: &str) -> &str {
+fn file_extension(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, end)| end)
 }
 
-const JAVASCRIPT: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
+const JAVASCRIPT_EXTENSIONS: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
 
 /// What stands between the first pair of backticks or quotes, and after it.
-fn quoted(text: &str) -> Vec<&str> {
+fn quoted_names(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(['`', '\'', '"']) {
@@ -29,23 +29,23 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 /// Removes an import that nothing uses.
-pub(super) fn unused(name: &str, finding: &Finding, lines: &mut Lines) -> bool {
-    match end_of(name) {
-        "py" | "pyi" if finding.code == "F401" => unused_python(name, finding, lines),
-        "rs" if finding.message.starts_with("unused import") => unused_rust(finding, lines),
-        "go" if finding.message.contains("imported and not used") => unused_go(finding, lines),
-        end if JAVASCRIPT.contains(&end) && finding.code == "no-unused-vars" => {
-            unused_javascript(finding, lines)
+pub(super) fn remove_unused_import(name: &str, finding: &LintFinding, lines: &mut FileLines) -> bool {
+    match file_extension(name) {
+        "py" | "pyi" if finding.code == "F401" => remove_unused_python_import(name, finding, lines),
+        "rs" if finding.message.starts_with("unused import") => remove_unused_rust_import(finding, lines),
+        "go" if finding.message.contains("imported and not used") => remove_unused_go_import(finding, lines),
+        end if JAVASCRIPT_EXTENSIONS.contains(&end) && finding.code == "no-unused-vars" => {
+            remove_unused_javascript_import(finding, lines)
         }
         _ => false,
     }
 }
 
 /// Puts what is left of a line, or takes the line away.
-fn put(lines: &mut Lines, at: usize, text: Option<String>) -> bool {
+fn replace_or_remove_line(lines: &mut FileLines, at: usize, text: Option<String>) -> bool {
     match text {
         Some(text) => {
-            let end = parted(&lines.0[at]).1.to_owned();
+            let end = split_line_ending(&lines.0[at]).1.to_owned();
             lines.0[at] = text + &end;
         }
         None => drop(lines.0.remove(at)),
@@ -53,16 +53,18 @@ fn put(lines: &mut Lines, at: usize, text: Option<String>) -> bool {
     true
 }
 
-fn unused_python(name: &str, finding: &Finding, lines: &mut Lines) -> bool {
+fn remove_unused_python_import(name: &str, finding: &LintFinding, lines: &mut FileLines) -> bool {
     let Some(at) = finding.line.checked_sub(1).filter(|at| *at < lines.0.len()) else { return false };
-    let Some(unused) = quoted(&finding.message).first().map(|name| (*name).to_owned()) else { return false };
-    let text = parted(&lines.0[at]).0.trim_end().to_owned();
+    let Some(unused) = quoted_names(&finding.message).first().map(|name| (*name).to_owned()) else {
+        return false;
+    };
+    let text = split_line_ending(&lines.0[at]).0.trim_end().to_owned();
     // A package's own file gives names on; other forms are not understood.
     if name.rsplit('/').next() == Some("__init__.py") || text.contains(['#', ';', '\\']) {
         return false;
     }
     // ruff says of each import whether it may go; flake8, which quotes otherwise, of none.
-    if finding.message.starts_with('`') && !finding.is_safe {
+    if finding.message.starts_with('`') && !finding.has_safe_fix {
         return false;
     }
     // What is imported is told as `module.name`, and `module.name as other` where it is renamed.
@@ -70,7 +72,7 @@ fn unused_python(name: &str, finding: &Finding, lines: &mut Lines) -> bool {
     let called = |item: &str| item.trim().split(" as ").next().unwrap_or_default().trim().to_owned();
     if let Some(items) = text.strip_prefix("import ") {
         let kept: Vec<&str> = items.split(',').map(str::trim).filter(|item| called(item) != unused).collect();
-        return shortened(lines, at, items, &kept, "import ");
+        return rewrite_import_items(lines, at, items, &kept, "import ");
     }
     if let Some((module, items)) = text.strip_prefix("from ").and_then(|rest| rest.split_once(" import ")) {
         if items.contains(['(', ')', '*']) {
@@ -79,21 +81,21 @@ fn unused_python(name: &str, finding: &Finding, lines: &mut Lines) -> bool {
         let whole = |item: &str| format!("{}.{}", module.trim(), called(item));
         let is = |item: &str| whole(item) == unused || called(item) == unused;
         let kept: Vec<&str> = items.split(',').map(str::trim).filter(|item| !is(item)).collect();
-        return shortened(lines, at, items, &kept, &format!("from {module} import "));
+        return rewrite_import_items(lines, at, items, &kept, &format!("from {module} import "));
     }
-    one_of_many(lines, at, &text, &unused)
+    remove_item_of_multiline_import(lines, at, &text, &unused)
 }
 
-fn shortened(lines: &mut Lines, at: usize, items: &str, kept: &[&str], head: &str) -> bool {
+fn rewrite_import_items(lines: &mut FileLines, at: usize, items: &str, kept: &[&str], head: &str) -> bool {
     if kept.len() == items.split(',').count() {
         return false;
     }
     let text = (!kept.is_empty()).then(|| format!("{head}{}", kept.join(", ")));
-    put(lines, at, text)
+    replace_or_remove_line(lines, at, text)
 }
 
 /// A name on a line of its own between `from a import (` and `)`, with others beside it.
-fn one_of_many(lines: &mut Lines, at: usize, text: &str, unused: &str) -> bool {
+fn remove_item_of_multiline_import(lines: &mut FileLines, at: usize, text: &str, unused: &str) -> bool {
     let item = text.trim().trim_end_matches(',');
     let last = unused.rsplit('.').next().unwrap_or(unused);
     if item.split(" as ").next() != Some(last) || !text.trim_end().ends_with(',') {
@@ -110,14 +112,14 @@ fn one_of_many(lines: &mut Lines, at: usize, text: &str, unused: &str) -> bool {
         .last()
         .is_some_and(|line| line.starts_with("from ") && line.trim_end().ends_with("import ("));
     let closes = lines.0.get(at + 1 + after).is_some_and(|line| line.trim() == ")");
-    opens && closes && before + after > 0 && put(lines, at, None)
+    opens && closes && before + after > 0 && replace_or_remove_line(lines, at, None)
 }
 
-fn unused_rust(finding: &Finding, lines: &mut Lines) -> bool {
+fn remove_unused_rust_import(finding: &LintFinding, lines: &mut FileLines) -> bool {
     let Some(at) = finding.line.checked_sub(1).filter(|at| *at < lines.0.len()) else { return false };
-    let unused = quoted(&finding.message);
+    let unused = quoted_names(&finding.message);
     let attributed = at > 0 && lines.0[at - 1].trim_start().starts_with("#[");
-    let text = parted(&lines.0[at]).0.to_owned();
+    let text = split_line_ending(&lines.0[at]).0.to_owned();
     let Some(path) = text.trim().strip_prefix("use ").and_then(|rest| rest.strip_suffix(';')) else {
         return false;
     };
@@ -127,7 +129,7 @@ fn unused_rust(finding: &Finding, lines: &mut Lines) -> bool {
     let Some((module, items)) =
         path.split_once("::{").and_then(|(m, rest)| Some((m, rest.strip_suffix('}')?)))
     else {
-        return unused == [path] && put(lines, at, None);
+        return unused == [path] && replace_or_remove_line(lines, at, None);
     };
     if items.contains(['{', '}']) {
         return false;
@@ -137,12 +139,14 @@ fn unused_rust(finding: &Finding, lines: &mut Lines) -> bool {
     let indent = &text[..text.len() - text.trim_start().len()];
     let left = (!kept.is_empty()).then(|| format!("{indent}use {module}::{{{}}};", kept.join(", ")));
     let count = items.split(',').filter(|item| !item.trim().is_empty()).count();
-    kept.len() < count && put(lines, at, left)
+    kept.len() < count && replace_or_remove_line(lines, at, left)
 }
 
-fn unused_go(finding: &Finding, lines: &mut Lines) -> bool {
+fn remove_unused_go_import(finding: &LintFinding, lines: &mut FileLines) -> bool {
     let Some(at) = finding.line.checked_sub(1).filter(|at| *at < lines.0.len()) else { return false };
-    let Some(path) = quoted(&finding.message).first().map(|path| format!("\"{path}\"")) else { return false };
+    let Some(path) = quoted_names(&finding.message).first().map(|path| format!("\"{path}\"")) else {
+        return false;
+    };
     let text = lines.0[at].trim();
     let text = text.strip_prefix("import ").unwrap_or(text).trim();
     let alone = text == path
@@ -150,20 +154,22 @@ fn unused_go(finding: &Finding, lines: &mut Lines) -> bool {
             let alias = alias.trim();
             !alias.is_empty() && alias.chars().all(|c| c.is_alphanumeric() || c == '_')
         });
-    alone && put(lines, at, None)
+    alone && replace_or_remove_line(lines, at, None)
 }
 
 /// A module is still loaded: it may do more than give names.
-fn unused_javascript(finding: &Finding, lines: &mut Lines) -> bool {
+fn remove_unused_javascript_import(finding: &LintFinding, lines: &mut FileLines) -> bool {
     let Some(at) = finding.line.checked_sub(1).filter(|at| *at < lines.0.len()) else { return false };
-    let Some(unused) = quoted(&finding.message).first().map(|name| (*name).to_owned()) else { return false };
-    let text = parted(&lines.0[at]).0.to_owned();
+    let Some(unused) = quoted_names(&finding.message).first().map(|name| (*name).to_owned()) else {
+        return false;
+    };
+    let text = split_line_ending(&lines.0[at]).0.to_owned();
     let Some((names, from)) = text.strip_prefix("import ").and_then(|rest| rest.split_once(" from ")) else {
         return false;
     };
     let names = names.trim();
     if names == unused {
-        return put(lines, at, Some(format!("import {from}")));
+        return replace_or_remove_line(lines, at, Some(format!("import {from}")));
     }
     let Some(items) = names.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else { return false };
     let local = |item: &str| item.rsplit(" as ").next().unwrap_or(item).trim().to_owned();
@@ -177,11 +183,11 @@ fn unused_javascript(finding: &Finding, lines: &mut Lines) -> bool {
     } else {
         format!("import {{ {} }} from {from}", kept.join(", "))
     };
-    put(lines, at, Some(text))
+    replace_or_remove_line(lines, at, Some(text))
 }
 
 /// Names of Rust's own library that come from one place only.
-const RUST: [(&str, &str); 18] = [
+const RUST_STD_PATHS: [(&str, &str); 18] = [
     ("Arc", "std::sync::Arc"),
     ("BTreeMap", "std::collections::BTreeMap"),
     ("BTreeSet", "std::collections::BTreeSet"),
@@ -203,7 +209,7 @@ const RUST: [(&str, &str); 18] = [
 ];
 
 /// Packages of Go's own library, by the name they are used under.
-const GO: [(&str, &str); 22] = [
+const GO_STD_PACKAGES: [(&str, &str); 22] = [
     ("bufio", "bufio"),
     ("bytes", "bytes"),
     ("context", "context"),
@@ -230,40 +236,61 @@ const GO: [(&str, &str); 22] = [
 
 /// Whether a missing import can be mended in files of this name.
 #[must_use]
-pub fn may_lack_imports(path: &WorkPath) -> bool {
-    ["py", "rs", "go"].contains(&end_of(&path.to_string()))
+pub fn can_add_imports(path: &WorkspacePath) -> bool {
+    ["py", "rs", "go"].contains(&file_extension(&path.to_string()))
 }
 
 /// Adds an import that is missing; answers its line where it did.
 ///
 /// `used`: the finding's line from the missing name on, with what stands directly before it. A name that is but
 /// like a library's is a slip of the pen: to import it would hide that.
-pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut Lines) -> Option<String> {
-    match end_of(name) {
+pub(super) fn add_missing_import(
+    name: &str,
+    finding: &LintFinding,
+    used: &NameUsage<'_>,
+    lines: &mut FileLines,
+) -> Option<String> {
+    match file_extension(name) {
         "py" if finding.code == "F821" => {
-            let missing = *quoted(&finding.message).first()?;
-            insert(lines, python::import_of(missing, used)?, &lines.literals(name), python_place)
+            let missing = *quoted_names(&finding.message).first()?;
+            insert_import(
+                lines,
+                python_imports::stdlib_import_line(missing, used)?,
+                &lines.current_literals(name),
+                python_import_position,
+            )
         }
         "rs" if matches!(finding.code.as_str(), "E0412" | "E0425" | "E0433") => {
-            let missing = *quoted(&finding.message).first()?;
-            let path = RUST.iter().find(|(name, _)| *name == missing).map(|(_, path)| *path)?;
+            let missing = *quoted_names(&finding.message).first()?;
+            let path = RUST_STD_PATHS.iter().find(|(name, _)| *name == missing).map(|(_, path)| *path)?;
             // Within a module of the file, an import at the top is not seen.
-            if within_module(lines, finding.line) {
+            if is_in_inline_module(lines, finding.line) {
                 return None;
             }
-            insert(lines, format!("use {path};"), &lines.literals(name), rust_place)
+            insert_import(lines, format!("use {path};"), &lines.current_literals(name), rust_import_position)
         }
         "go" => {
             let missing = ["undefined: ", "undeclared name: "]
                 .iter()
                 .find_map(|mark| finding.message.strip_prefix(mark))?;
-            let path = GO.iter().find(|(name, _)| *name == missing.trim()).map(|(_, path)| *path)?;
+            let path =
+                GO_STD_PACKAGES.iter().find(|(name, _)| *name == missing.trim()).map(|(_, path)| *path)?;
             // What a package gives begins with a capital.
-            used.member().filter(|member| member.starts_with(|c: char| c.is_ascii_uppercase()))?;
+            used.accessed_member().filter(|member| member.starts_with(|c: char| c.is_ascii_uppercase()))?;
             let block = lines.0.iter().position(|line| line.trim_end() == "import (");
             match block {
-                Some(_) => insert(lines, format!("\t\"{path}\""), &Literals::default(), go_place),
-                None => insert(lines, format!("import \"{path}\""), &Literals::default(), go_place),
+                Some(_) => insert_import(
+                    lines,
+                    format!("\t\"{path}\""),
+                    &StringLiterals::default(),
+                    go_import_position,
+                ),
+                None => insert_import(
+                    lines,
+                    format!("import \"{path}\""),
+                    &StringLiterals::default(),
+                    go_import_position,
+                ),
             }
         }
         _ => None,
@@ -271,25 +298,26 @@ pub(super) fn import(name: &str, finding: &Finding, used: &Used<'_>, lines: &mut
 }
 
 /// Where an import goes, and what kind of line follows there.
-struct Place {
-    at: usize,
+struct ImportPosition {
+    row: usize,
     /// A blank line parts it from what follows.
-    apart: bool,
+    blank_line_after: bool,
     /// And from what precedes.
-    below: bool,
+    blank_line_before: bool,
 }
 
-fn insert(
-    lines: &mut Lines,
+fn insert_import(
+    lines: &mut FileLines,
     line: String,
-    literals: &Literals,
-    place: fn(&Lines, &Literals) -> Option<Place>,
+    literals: &StringLiterals,
+    place: fn(&FileLines, &StringLiterals) -> Option<ImportPosition>,
 ) -> Option<String> {
-    if lines.0.iter().any(|there| parted(there).0 == line) {
+    if lines.0.iter().any(|there| split_line_ending(there).0 == line) {
         return None;
     }
-    let end = lines.end();
-    let Place { at, apart, below } = place(lines, literals)?;
+    let end = lines.line_ending();
+    let ImportPosition { row: at, blank_line_after: apart, blank_line_before: below } =
+        place(lines, literals)?;
     let mut text = vec![format!("{line}{end}")];
     if below {
         text.insert(0, end.to_owned());
@@ -302,34 +330,36 @@ fn insert(
 }
 
 /// Before the first import but `__future__`; else after comments and the module's text.
-fn python_place(lines: &Lines, literals: &Literals) -> Option<Place> {
+fn python_import_position(lines: &FileLines, literals: &StringLiterals) -> Option<ImportPosition> {
     let is_import = |line: &String| {
         (line.starts_with("import ") || line.starts_with("from ")) && !line.starts_with("from __future__")
     };
     // A line within a longer text may look like an import.
-    let head = head_of_python(lines, literals);
-    let mut rows = lines.0.iter().enumerate().skip(head).filter(|(row, _)| !literals.hold_start_of(*row));
+    let head = python_header_end(lines, literals);
+    let mut rows = lines.0.iter().enumerate().skip(head).filter(|(row, _)| !literals.contain_start_of(*row));
     let at = rows.find(|(_, line)| is_import(line)).map(|(at, _)| at);
     if let Some(at) = at {
-        return Some(Place { at, apart: false, below: false });
+        return Some(ImportPosition { row: at, blank_line_after: false, blank_line_before: false });
     }
     let future = lines.0.iter().rposition(|line| line.starts_with("from __future__"));
     match future {
-        Some(future) => Some(Place { at: future + 1, apart: false, below: true }),
-        None => Some(Place {
-            at: head,
-            apart: lines.0.get(head).is_some_and(|line| !line.trim().is_empty()),
-            below: false,
+        Some(future) => {
+            Some(ImportPosition { row: future + 1, blank_line_after: false, blank_line_before: true })
+        }
+        None => Some(ImportPosition {
+            row: head,
+            blank_line_after: lines.0.get(head).is_some_and(|line| !line.trim().is_empty()),
+            blank_line_before: false,
         }),
     }
 }
 
 /// Lines of comments and text at the top.
-fn head_of_python(lines: &Lines, literals: &Literals) -> usize {
+fn python_header_end(lines: &FileLines, literals: &StringLiterals) -> usize {
     let comment = |line: &&String| line.starts_with('#');
     let at = lines.0.iter().take_while(comment).count();
     let first = at + lines.0[at..].iter().take_while(|line| line.trim().is_empty()).count();
-    if let Some(last) = literals.last_row_of_one_at(first) {
+    if let Some(last) = literals.last_row_of_literal_at(first) {
         return last + 1;
     }
     let Some(first) = lines.0.get(at) else { return at };
@@ -341,29 +371,29 @@ fn head_of_python(lines: &Lines, literals: &Literals) -> usize {
     closes.map_or(at, |more| at + 2 + more)
 }
 
-fn rust_place(lines: &Lines, literals: &Literals) -> Option<Place> {
-    let mut rows = lines.0.iter().enumerate().filter(|(row, _)| !literals.hold_start_of(*row));
+fn rust_import_position(lines: &FileLines, literals: &StringLiterals) -> Option<ImportPosition> {
+    let mut rows = lines.0.iter().enumerate().filter(|(row, _)| !literals.contain_start_of(*row));
     if let Some((at, _)) = rows.find(|(_, line)| line.starts_with("use ")) {
-        return Some(Place { at, apart: false, below: false });
+        return Some(ImportPosition { row: at, blank_line_after: false, blank_line_before: false });
     }
     let head = |line: &&String| line.starts_with("//!") || line.starts_with("#![") || line.trim().is_empty();
     let at = lines.0.iter().take_while(head).count();
-    Some(Place { at, apart: true, below: false })
+    Some(ImportPosition { row: at, blank_line_after: true, blank_line_before: false })
 }
 
-fn go_place(lines: &Lines, _: &Literals) -> Option<Place> {
+fn go_import_position(lines: &FileLines, _: &StringLiterals) -> Option<ImportPosition> {
     if let Some(block) = lines.0.iter().position(|line| line.trim_end() == "import (") {
-        return Some(Place { at: block + 1, apart: false, below: false });
+        return Some(ImportPosition { row: block + 1, blank_line_after: false, blank_line_before: false });
     }
     if let Some(at) = lines.0.iter().position(|line| line.starts_with("import ")) {
-        return Some(Place { at, apart: false, below: false });
+        return Some(ImportPosition { row: at, blank_line_after: false, blank_line_before: false });
     }
     let package = lines.0.iter().position(|line| line.starts_with("package "))?;
-    Some(Place { at: package + 1, apart: false, below: true })
+    Some(ImportPosition { row: package + 1, blank_line_after: false, blank_line_before: true })
 }
 
 /// Whether this line lies in a module written in the file.
-fn within_module(lines: &Lines, line: usize) -> bool {
+fn is_in_inline_module(lines: &FileLines, line: usize) -> bool {
     let before = &lines.0[..line.saturating_sub(1).min(lines.0.len())];
     let opens = |line: &String| {
         let line = line.trim_end();

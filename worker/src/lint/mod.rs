@@ -4,17 +4,17 @@
 //! Invariants: a line is made of a pinned template and quoted paths, nothing else; a pattern is a function
 //! of a file's bytes and the findings in it, and leaves alone what it does not wholly understand.
 
+mod auto_fix;
+mod command_line;
 mod detect;
+mod file_lines;
 mod finding;
 mod imports;
-mod line;
-mod lines;
-mod mend;
-mod python;
-mod statements;
+mod python_imports;
+mod statement_fixes;
 
-pub use detect::{LinterSettings, Project, linters};
-pub use finding::{Finding, findings};
-pub use imports::may_lack_imports;
-pub use line::{is_for, is_of_project, line};
-pub use mend::{Mended, mend, mend_imports};
+pub use auto_fix::{FixedFile, fix_findings, fix_missing_imports};
+pub use command_line::{applies_to, checks_whole_project, render_command};
+pub use detect::{LinterSettings, ProjectFiles, resolve_linters};
+pub use finding::{LintFinding, parse_findings};
+pub use imports::can_add_imports;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use docket_sandbox::{HiddenEnv, WORKSPACE_INSIDE};
+use docket_sandbox::{SecretEnv, WORKSPACE_INSIDE};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::is_like;
+use crate::policy::matches_wildcard;
 
 /// Longest name of a server: it stands in the names of its tools, of which providers take 64 characters.
-const NAME_BYTES_MAX: usize = 24;
+const SERVER_NAME_BYTES_MAX: usize = 24;
 /// Servers of one worker: each is started when a run begins.
 const SERVERS_MAX: usize = 16;
 
@@ -33,14 +33,14 @@ pub struct McpServer {
     pub timeout_ms: u64,
     /// Variables of its environment, by name. They stand in a file of settings: none of them is a secret.
     #[serde(default, skip_serializing_if = "is_empty")]
-    pub env: HiddenEnv,
+    pub env: SecretEnv,
     /// Names of variables that it has as the worker has them. Their values are secrets: they reach the server's process and
     /// nothing else, and are struck out of all that is written down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<String>,
 }
 
-fn is_empty(env: &HiddenEnv) -> bool {
+fn is_empty(env: &SecretEnv) -> bool {
     env.0.is_empty()
 }
 
@@ -53,7 +53,7 @@ const fn timeout_ms() -> u64 {
 }
 
 /// See [`McpServer::argv`].
-const OUTSIDE_HINT: &str = " (it is given secrets, so it is started in `/`: name its files by whole paths, or from \
+const OUTSIDE_WORKSPACE_HINT: &str = " (it is given secrets, so it is started in `/`: name its files by whole paths, or from \
                             `DOCKET_WORKSPACE`)";
 
 /// Whether a word of a command names a file of the workspace.
@@ -70,15 +70,15 @@ impl McpServer {
     }
 
     /// Whether a tool of this name is offered.
-    pub(super) fn offers(&self, tool: &str) -> bool {
-        self.tools.is_empty() || self.tools.iter().any(|pattern| is_like(pattern, tool))
+    pub(super) fn offers_tool(&self, tool: &str) -> bool {
+        self.tools.is_empty() || self.tools.iter().any(|pattern| matches_wildcard(pattern, tool))
     }
 
     /// The variables of its process; `given` are the worker's, of those that servers name.
     ///
     /// # Errors
     /// The name of one that the worker has not.
-    pub(super) fn environment(&self, given: &HiddenEnv) -> Result<HiddenEnv, String> {
+    pub(super) fn resolve_env(&self, given: &SecretEnv) -> Result<SecretEnv, String> {
         let mut all = self.env.clone();
         for name in &self.env_from {
             let value = given.0.get(name).ok_or_else(|| name.clone())?;
@@ -96,8 +96,8 @@ impl McpServer {
     }
 
     /// What whoever reads why it did not start should know.
-    pub(super) const fn hint(&self) -> &'static str {
-        if self.env_from.is_empty() { "" } else { OUTSIDE_HINT }
+    pub(super) const fn start_hint(&self) -> &'static str {
+        if self.env_from.is_empty() { "" } else { OUTSIDE_WORKSPACE_HINT }
     }
 
     /// What is wrong with its variables.
@@ -135,23 +135,26 @@ impl McpServer {
 }
 
 /// The variables that servers take from the worker, as far as it has them; `has` is its environment.
-pub fn given(servers: &BTreeMap<String, McpServer>, has: impl Fn(&str) -> Option<String>) -> HiddenEnv {
+pub fn inherited_env(
+    servers: &BTreeMap<String, McpServer>,
+    has: impl Fn(&str) -> Option<String>,
+) -> SecretEnv {
     let names = servers.values().flat_map(|server| &server.env_from);
-    HiddenEnv(names.filter_map(|name| Some((name.clone(), has(name)?))).collect())
+    SecretEnv(names.filter_map(|name| Some((name.clone(), has(name)?))).collect())
 }
 
 /// Reads the section `[mcp]`.
 ///
 /// # Errors
 /// What is wrong, with the server's name.
-pub fn read(section: toml::Table) -> Result<BTreeMap<String, McpServer>, String> {
+pub fn parse_servers(section: toml::Table) -> Result<BTreeMap<String, McpServer>, String> {
     if section.len() > SERVERS_MAX {
         return Err(format!("there are {} servers, and at most {SERVERS_MAX} are allowed", section.len()));
     }
     let one = |(name, value): (String, toml::Value)| {
         let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(of_name) {
-            let allowed = format!("1 to {NAME_BYTES_MAX} of the characters a-z, 0-9 and -");
+        if name.is_empty() || name.len() > SERVER_NAME_BYTES_MAX || !name.chars().all(of_name) {
+            let allowed = format!("1 to {SERVER_NAME_BYTES_MAX} of the characters a-z, 0-9 and -");
             return Err(format!("`{name}`: a server's name is {allowed}"));
         }
         let server: McpServer = value.try_into().map_err(|error| format!("`{name}`: {error}"))?;

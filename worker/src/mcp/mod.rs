@@ -7,16 +7,16 @@
 //! Used by the driver: `start` lists, the workbench calls. The protocol itself is `rmcp`'s.
 
 mod config;
-mod listed;
-mod result;
+mod offered_tools;
 mod session;
 #[cfg(test)]
 mod tests;
+mod tool_call;
 
 pub(crate) use config::names_workspace_file;
-pub use config::{McpServer, given, read};
-pub use listed::probe;
-pub(crate) use listed::{Listed, Offered, list};
-pub(crate) use result::{Asked, call};
-pub(crate) use session::Servers;
-pub use session::SessionError;
+pub use config::{McpServer, inherited_env, parse_servers};
+pub use offered_tools::probe_server;
+pub(crate) use offered_tools::{ListedMcpTool, OfferedMcpTools, list_tools};
+pub(crate) use session::McpServers;
+pub use session::McpSessionError;
+pub(crate) use tool_call::{McpToolCall, call_tool};

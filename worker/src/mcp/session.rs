@@ -14,8 +14,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use docket_sandbox::{CommandOutput, CommandSpec, Ended, Heard, HiddenEnv, Sandbox, SandboxError};
-use docket_schema::{policy::AllowList, tool::NetworkSeen};
+use docket_sandbox::{CommandExit, CommandIo, CommandOutput, CommandSpec, Sandbox, SandboxError, SecretEnv};
+use docket_schema::{policy::AllowList, tool::NetworkActivity};
 use futures_util::stream;
 use rmcp::{Peer, RoleClient, ServiceExt as _};
 use tokio::{
@@ -29,40 +29,40 @@ use super::McpServer;
 use crate::tools;
 
 /// Pieces of a server's answers, of up to 64 KiB each, that may wait to be read.
-const PIECES_MAX: usize = 256;
+const PENDING_CHUNKS_MAX: usize = 256;
 /// Bytes of one message: what is larger is no answer to a model, and stands in memory until its end is there.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes of all messages of a session: it asks one thing.
-const SAID_BYTES_MAX: usize = 64 * 1024 * 1024;
+const SESSION_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What is kept of what a server says beside the protocol.
-const KEEP_BYTES_MAX: usize = 8 * 1024;
+const STDERR_BYTES_MAX: usize = 8 * 1024;
 /// How long a server may take to end by itself once its input has ended, so that it can put down what it holds.
 const END_GRACE: Duration = Duration::from_secs(2);
 /// What is told of a server that is cut off.
-const FLOODS: &str = "it says more than is read: 16 MiB in one message, 64 MiB in all";
+const FLOOD_ERROR: &str = "it says more than is read: 16 MiB in one message, 64 MiB in all";
 /// Characters of an error that a server answers with which are told.
-const WHAT_CHARS_MAX: usize = 2000;
+const ERROR_CHARS_MAX: usize = 2000;
 /// Characters of its standard error that an error shows.
-const SAID_CHARS_MAX: usize = 600;
+const STDERR_CHARS_MAX: usize = 600;
 
 /// The servers of a worker.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Servers {
+pub(crate) struct McpServers {
     /// They, by name.
-    pub(crate) all: BTreeMap<String, McpServer>,
+    pub(crate) by_name: BTreeMap<String, McpServer>,
     /// What they take of the worker's environment.
-    pub(crate) given: HiddenEnv,
+    pub(crate) inherited_env: SecretEnv,
 }
 
 /// Why a session came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub enum McpSessionError {
     /// Its process cannot be started.
     #[error("it cannot be started: {0}")]
     Start(#[from] SandboxError),
     /// The worker lacks what it is to be given.
     #[error("it is given the variable `{name}` of the worker's environment, where it is not set")]
-    NotSet {
+    MissingVariable {
         /// Its name.
         name: String,
     },
@@ -77,38 +77,42 @@ pub enum SessionError {
 }
 
 /// What came of a session.
-pub(super) struct Held<T> {
+pub(super) struct McpSessionResult<T> {
     /// What was asked.
-    pub(super) answer: Result<T, SessionError>,
+    pub(super) reply: Result<T, McpSessionError>,
     /// What its process did on the network, where it had it.
-    pub(super) network: Option<NetworkSeen>,
+    pub(super) network: Option<NetworkActivity>,
     /// Protected paths that it changed, and that are as before again.
-    pub(super) put_back: Vec<String>,
+    pub(super) restored_paths: Vec<String>,
 }
 
 /// Starts a server, asks it, and sees to its end.
-pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
+pub(super) async fn run_session<T, F: Future<Output = Result<T, String>>>(
     sandbox: &Sandbox,
-    (server, given): (&McpServer, &HiddenEnv),
+    (server, given): (&McpServer, &SecretEnv),
     (time, network): (Duration, Option<Arc<AllowList>>),
     ask: impl FnOnce(Peer<RoleClient>) -> F,
-) -> Held<T> {
-    let env = match server.environment(given) {
+) -> McpSessionResult<T> {
+    let env = match server.resolve_env(given) {
         Ok(env) => env,
         Err(name) => {
-            return Held { answer: Err(SessionError::NotSet { name }), network: None, put_back: Vec::new() };
+            return McpSessionResult {
+                reply: Err(McpSessionError::MissingVariable { name }),
+                network: None,
+                restored_paths: Vec::new(),
+            };
         }
     };
     let (stdin, input) = oneshot::channel();
     let (stop, stopped) = watch::channel(false);
-    let (pieces, output) = mpsc::channel(PIECES_MAX);
+    let (pieces, output) = mpsc::channel(PENDING_CHUNKS_MAX);
     let floods = Arc::new(AtomicBool::new(false));
-    let stdout = Some(listener(pieces, Arc::clone(&floods)));
-    let heard = Heard { stdout, stdin: Some(stdin), stop: Some(stopped), ..Heard::default() };
+    let stdout = Some(output_listener(pieces, Arc::clone(&floods)));
+    let heard = CommandIo { stdout, stdin: Some(stdin), stop: Some(stopped), ..CommandIo::default() };
     let mut spec = CommandSpec::new(server.argv());
-    (spec.timeout, spec.keep_bytes_max, spec.network, spec.env) = (time, KEEP_BYTES_MAX, network, env);
-    let mut process = pin!(sandbox.run_heard(spec, heard));
-    let mut talk = pin!(talk(input, output, ask));
+    (spec.timeout, spec.keep_bytes_max, spec.network, spec.env) = (time, STDERR_BYTES_MAX, network, env);
+    let mut process = pin!(sandbox.run_with_io(spec, heard));
+    let mut talk = pin!(exchange_messages(input, output, ask));
     let (answer, ended) = tokio::select! {
         answer = &mut talk => {
             // The end of its input was sent; whoever does not heed it is ended.
@@ -125,20 +129,29 @@ pub(super) async fn hold<T, F: Future<Output = Result<T, String>>>(
         ended = &mut process => (talk.await, ended),
     };
     match ended {
-        Err(error) => Held { answer: Err(error.into()), network: None, put_back: Vec::new() },
+        Err(error) => {
+            McpSessionResult { reply: Err(error.into()), network: None, restored_paths: Vec::new() }
+        }
         Ok(output) => {
             let floods = floods.load(Ordering::Relaxed);
             let answer = answer.map_err(|what| match floods {
-                true => broken(FLOODS.to_owned(), &output, None),
-                false => broken(in_short(&what) + hint(&output.ended, server), &output, Some(time)),
+                true => session_error(FLOOD_ERROR.to_owned(), &output, None),
+                false => session_error(
+                    truncate_error(&what) + exit_hint(&output.exit, server),
+                    &output,
+                    Some(time),
+                ),
             });
-            Held { answer, network: output.network, put_back: output.put_back }
+            McpSessionResult { reply: answer, network: output.network, restored_paths: output.restored_paths }
         }
     }
 }
 
 /// Hands on what a server says. One that says more than anybody reads is cut off there, which `floods` tells.
-fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) -> docket_sandbox::Listener {
+fn output_listener(
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+    floods: Arc<AtomicBool>,
+) -> docket_sandbox::OutputListener {
     let (mut pieces, mut all, mut message) = (Some(pieces), 0_usize, 0_usize);
     Box::new(move |piece: &[u8]| {
         all = all.saturating_add(piece.len());
@@ -149,7 +162,7 @@ fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) ->
         };
         let Some(to) = &pieces else { return };
         let sent = match to.try_send(Ok(Bytes::copy_from_slice(piece))) {
-            Ok(()) => message <= MESSAGE_BYTES_MAX && all <= SAID_BYTES_MAX,
+            Ok(()) => message <= MESSAGE_BYTES_MAX && all <= SESSION_BYTES_MAX,
             Err(TrySendError::Full(_)) => false,
             Err(TrySendError::Closed(_)) => return pieces = None,
         };
@@ -163,7 +176,7 @@ fn listener(pieces: mpsc::Sender<io::Result<Bytes>>, floods: Arc<AtomicBool>) ->
     })
 }
 
-async fn talk<T, F: Future<Output = Result<T, String>>>(
+async fn exchange_messages<T, F: Future<Output = Result<T, String>>>(
     input: oneshot::Receiver<OwnedFd>,
     output: mpsc::Receiver<io::Result<Bytes>>,
     ask: impl FnOnce(Peer<RoleClient>) -> F,
@@ -181,38 +194,42 @@ async fn talk<T, F: Future<Output = Result<T, String>>>(
 }
 
 /// What went wrong, in a server's words perhaps: of what is long the beginning.
-fn in_short(what: &str) -> String {
-    let what = tools::printable(what.as_bytes());
-    let short: String = what.chars().take(WHAT_CHARS_MAX).collect();
+fn truncate_error(what: &str) -> String {
+    let what = tools::printable_text(what.as_bytes());
+    let short: String = what.chars().take(ERROR_CHARS_MAX).collect();
     if short.len() < what.len() { short + " […]" } else { short }
 }
 
 /// What a server that ended by itself may lack.
-const fn hint(ended: &Ended, server: &McpServer) -> &'static str {
+const fn exit_hint(ended: &CommandExit, server: &McpServer) -> &'static str {
     match ended {
-        Ended::Exit(status) if *status != 0 => server.hint(),
-        Ended::Exit(_) | Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => "",
+        CommandExit::Exit(status) if *status != 0 => server.start_hint(),
+        CommandExit::Exit(_) | CommandExit::Signal(_) | CommandExit::TimedOut | CommandExit::Exceeded(_) => {
+            ""
+        }
     }
 }
 
 /// How a session broke; `time` is how long it may have taken, where that can be why.
-fn broken(what: String, output: &CommandOutput, time: Option<Duration>) -> SessionError {
-    let Some(time) = time else { return SessionError::Broken { what, said: said(output) } };
-    let what = match output.ended {
-        Ended::TimedOut => format!("it did not answer within {:.1} s", time.as_secs_f64()),
-        Ended::Exceeded(what) => format!("it was ended, for it used more {} than allowed", what.noun()),
-        Ended::Exit(status) if status != 0 => format!("it ended with status {status}: {what}"),
-        Ended::Exit(_) => what,
-        Ended::Signal(signal) => format!("it was ended by signal {signal}: {what}"),
+fn session_error(what: String, output: &CommandOutput, time: Option<Duration>) -> McpSessionError {
+    let Some(time) = time else { return McpSessionError::Broken { what, said: stderr_tail(output) } };
+    let what = match output.exit {
+        CommandExit::TimedOut => format!("it did not answer within {:.1} s", time.as_secs_f64()),
+        CommandExit::Exceeded(what) => {
+            format!("it was ended, for it used more {} than allowed", what.as_noun())
+        }
+        CommandExit::Exit(status) if status != 0 => format!("it ended with status {status}: {what}"),
+        CommandExit::Exit(_) => what,
+        CommandExit::Signal(signal) => format!("it was ended by signal {signal}: {what}"),
     };
-    SessionError::Broken { what, said: said(output) }
+    McpSessionError::Broken { what, said: stderr_tail(output) }
 }
 
 /// The end of what a server said beside the protocol.
-fn said(output: &CommandOutput) -> String {
-    let said = tools::printable(&output.stderr.bytes);
+fn stderr_tail(output: &CommandOutput) -> String {
+    let said = tools::printable_text(&output.stderr.bytes);
     let said = said.trim();
-    let skipped = said.chars().count().saturating_sub(SAID_CHARS_MAX);
+    let skipped = said.chars().count().saturating_sub(STDERR_CHARS_MAX);
     let last: String = said.chars().skip(skipped).collect();
     if last.is_empty() { String::new() } else { format!("\nit said: {last}") }
 }

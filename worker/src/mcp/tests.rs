@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::chown, path::PathBuf};
 
-use docket_sandbox::{BackendChoice, CommandSpec, HiddenEnv, Sandbox, SandboxConfig, workspace_owner};
+use docket_sandbox::{BackendChoice, CommandSpec, Sandbox, SandboxConfig, SecretEnv, workspace_owner};
 use docket_schema::run::ExternalTool;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Asked, McpServer, Servers, call, given, list, read};
-use crate::tools::{ToolOutcome, ToolSettings, testing::has};
+use super::{McpServer, McpServers, McpToolCall, call_tool, inherited_env, list_tools, parse_servers};
+use crate::tools::{ToolOutcome, ToolSettings, testing::has_program};
 
 /// Counts, notes, hangs, dies and says too much.
 const SERVER: &str = r#"
@@ -52,14 +52,14 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 "#;
 
-struct Place {
+struct McpTestBed {
     folder: TempDir,
     sandbox: Sandbox,
-    servers: Servers,
+    servers: McpServers,
     settings: ToolSettings,
 }
 
-impl Place {
+impl McpTestBed {
     async fn new(backend: BackendChoice, server: McpServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("server.py"), SERVER).unwrap();
@@ -68,12 +68,12 @@ impl Place {
         }
         let sandbox = Sandbox::prepare(SandboxConfig::new(backend, folder.path())).await.unwrap();
         let all = BTreeMap::from([("notes".to_owned(), server)]);
-        let servers = Servers { all, given: HiddenEnv::default() };
+        let servers = McpServers { by_name: all, inherited_env: SecretEnv::default() };
         Self { folder, sandbox, servers, settings: ToolSettings::default() }
     }
 
-    async fn behind_walls() -> Self {
-        Self::new(BackendChoice::Auto, server(&["python3", "server.py"])).await
+    async fn in_sandbox() -> Self {
+        Self::new(BackendChoice::Auto, server_config(&["python3", "server.py"])).await
     }
 
     async fn call(&self, tool: &str, args: Value) -> ToolOutcome {
@@ -84,33 +84,38 @@ impl Place {
             read_only: false,
             idempotent: false,
         };
-        call(&self.sandbox, &self.servers, &self.settings, Asked { tool: &tool, args: &args, network: None })
-            .await
+        call_tool(
+            &self.sandbox,
+            &self.servers,
+            &self.settings,
+            McpToolCall { tool: &tool, args: &args, network: None },
+        )
+        .await
     }
 
-    fn notes(&self) -> PathBuf {
+    fn notes_path(&self) -> PathBuf {
         self.folder.path().join("notes.txt")
     }
 }
 
-fn server(command: &[&str]) -> McpServer {
+fn server_config(command: &[&str]) -> McpServer {
     McpServer {
         command: command.iter().map(|part| (*part).to_owned()).collect(),
         tools: vec![],
         required: true,
         timeout_ms: 20_000,
-        env: HiddenEnv::default(),
+        env: SecretEnv::default(),
         env_from: vec![],
     }
 }
 
 #[tokio::test]
-async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
-    if !has("python3") {
+async fn sandboxed_server_lists_its_tools_with_hints() {
+    if !has_program("python3") {
         return;
     }
-    let mut place = Place::behind_walls().await;
-    let listed = list(&place.sandbox, &place.servers).await.unwrap().listed;
+    let mut place = McpTestBed::in_sandbox().await;
+    let listed = list_tools(&place.sandbox, &place.servers).await.unwrap().tools;
     let hints = |name: &str| {
         let found = listed.iter().find(|listed| listed.spec.name == format!("mcp__notes__{name}"));
         found.map(|listed| (listed.tool.read_only, listed.tool.idempotent, listed.spec.description.clone()))
@@ -121,24 +126,29 @@ async fn a_server_behind_walls_lists_its_tools_with_their_hints() {
     // A model could not call it.
     assert_eq!((listed.len(), hints("not a name")), (9, None));
     assert!(listed.is_sorted_by(|a, b| a.spec.name < b.spec.name));
-    place.servers.all.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
-    let names: Vec<_> =
-        list(&place.sandbox, &place.servers).await.unwrap().listed.into_iter().map(|l| l.tool.tool).collect();
+    place.servers.by_name.get_mut("notes").unwrap().tools = vec!["c*".to_owned(), "die".to_owned()];
+    let names: Vec<_> = list_tools(&place.sandbox, &place.servers)
+        .await
+        .unwrap()
+        .tools
+        .into_iter()
+        .map(|l| l.tool.tool)
+        .collect();
     assert_eq!(names, ["count", "die"]);
 }
 
 #[tokio::test]
-async fn a_call_answers_and_what_it_wrote_is_in_the_workspace() {
-    if !has("python3") {
+async fn call_returns_output_and_writes_to_the_workspace() {
+    if !has_program("python3") {
         return;
     }
-    let place = Place::behind_walls().await;
+    let place = McpTestBed::in_sandbox().await;
     let out = place.call("count", json!({"word": "docket"})).await;
     assert_eq!((out.text().as_ref(), out.is_error), ("count: 6\n", false));
     let out = place.call("note", json!({"word": "first"})).await;
     assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
     place.call("note", json!({"word": "second"})).await;
-    assert_eq!(fs::read_to_string(place.notes()).unwrap(), "first\nsecond\n");
+    assert_eq!(fs::read_to_string(place.notes_path()).unwrap(), "first\nsecond\n");
     let out = place.call("fail", json!({})).await;
     assert!(
         out.is_error && out.facts.error_signature.is_some() && out.text() == "fail: 0\n",
@@ -148,94 +158,94 @@ async fn a_call_answers_and_what_it_wrote_is_in_the_workspace() {
 }
 
 #[tokio::test]
-async fn a_long_answer_is_shown_in_part_and_kept_whole() {
-    if !has("python3") {
+async fn long_output_is_truncated_and_stored_in_full() {
+    if !has_program("python3") {
         return;
     }
-    let place = Place::behind_walls().await;
+    let place = McpTestBed::in_sandbox().await;
     let out = place.call("flood", json!({"word": "900000"})).await;
     assert!(!out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
-    assert_eq!(out.full.map(|full| full.len()), Some(900_001));
+    assert_eq!(out.full_output.map(|full| full.len()), Some(900_001));
     let out = place.call("fail", json!({"word": "900000"})).await;
     assert!(out.is_error && out.text().chars().count() < 5000, "{}", out.text().len());
-    assert_eq!(out.full.map(|full| full.len()), Some(900_001), "of what failed as well");
+    assert_eq!(out.full_output.map(|full| full.len()), Some(900_001), "of what failed as well");
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_dies_or_is_none_is_an_answer() {
-    if !has("python3") {
+async fn hanging_crashing_or_missing_server_returns_an_error() {
+    if !has_program("python3") {
         return;
     }
-    let mut place = Place::behind_walls().await;
+    let mut place = McpTestBed::in_sandbox().await;
     let out = place.call("die", json!({})).await;
     assert!(out.is_error && out.text().contains("it ended with status 3"), "{}", out.text());
     assert!(out.text().contains("it said: out of ink"), "{}", out.text());
-    place.servers.all.get_mut("notes").unwrap().timeout_ms = 1500;
+    place.servers.by_name.get_mut("notes").unwrap().timeout_ms = 1500;
     let out = place.call("hang", json!({})).await;
     assert!(out.is_error && out.text().contains("it did not answer within 1.5 s"), "{}", out.text());
-    place.servers.all.insert("notes".to_owned(), server(&["echo", "good day"]));
+    place.servers.by_name.insert("notes".to_owned(), server_config(&["echo", "good day"]));
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("does not speak MCP"), "{}", out.text());
-    place.servers.all.insert("notes".to_owned(), server(&["no-such-server"]));
+    place.servers.by_name.insert("notes".to_owned(), server_config(&["no-such-server"]));
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("no-such-server"), "{}", out.text());
-    place.servers.all.clear();
+    place.servers.by_name.clear();
     let out = place.call("count", json!({})).await;
     assert!(out.is_error && out.text().contains("this worker has no MCP server `notes`"), "{}", out.text());
 }
 
 /// What came of it, and how long it took, in milliseconds.
-async fn timed(place: &Place, tool: &str) -> (ToolOutcome, u128) {
+async fn timed_call(place: &McpTestBed, tool: &str) -> (ToolOutcome, u128) {
     let begun = std::time::Instant::now();
     (place.call(tool, json!({})).await, begun.elapsed().as_millis())
 }
 
 #[tokio::test]
-async fn a_server_that_floods_or_says_garbage_is_ended_within_its_limits() {
-    if !has("python3") {
+async fn flooding_or_garbage_server_is_stopped_within_its_limits() {
+    if !has_program("python3") {
         return;
     }
-    let mut place = Place::behind_walls().await;
-    place.servers.all.get_mut("notes").unwrap().timeout_ms = 8000;
-    let (out, took_ms) = timed(&place, "endless").await;
+    let mut place = McpTestBed::in_sandbox().await;
+    place.servers.by_name.get_mut("notes").unwrap().timeout_ms = 8000;
+    let (out, took_ms) = timed_call(&place, "endless").await;
     assert!(out.is_error && took_ms < 12_000, "{took_ms} ms: {}", out.text());
     assert!(out.text().contains("it says more than is read"), "{}", out.text());
-    let (out, took_ms) = timed(&place, "garbage").await;
+    let (out, took_ms) = timed_call(&place, "garbage").await;
     assert!(out.is_error && took_ms < 12_000, "{took_ms} ms: {}", out.text());
     // The next call is as ever.
     assert_eq!(place.call("count", json!({"word": "docket"})).await.text(), "count: 6\n");
 }
 
 #[tokio::test]
-async fn a_servers_variables_reach_its_process_and_nothing_else() {
-    if !has("python3") {
+async fn server_variables_reach_only_its_process() {
+    if !has_program("python3") {
         return;
     }
-    let mut place = Place::behind_walls().await;
-    let server = place.servers.all.get_mut("notes").unwrap();
+    let mut place = McpTestBed::in_sandbox().await;
+    let server = place.servers.by_name.get_mut("notes").unwrap();
     server.env.0.insert("NOTES_AT".to_owned(), "north".to_owned());
     server.env_from = vec!["NOTES_TOKEN".to_owned()];
-    place.servers.given.0.insert("NOTES_TOKEN".to_owned(), "t0ken-of-notes".to_owned());
+    place.servers.inherited_env.0.insert("NOTES_TOKEN".to_owned(), "t0ken-of-notes".to_owned());
     let lost = place.call("env", json!({"word": "NOTES_AT"})).await;
     assert!(lost.is_error && lost.text().contains("name its files by whole paths"), "{}", lost.text());
-    place.servers.given = HiddenEnv::default();
-    let server = place.servers.all.get_mut("notes").unwrap();
+    place.servers.inherited_env = SecretEnv::default();
+    let server = place.servers.by_name.get_mut("notes").unwrap();
     server.command[1] = format!("{}/server.py", docket_sandbox::WORKSPACE_INSIDE);
     // A run cannot begin without: the reason has the name.
     let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
     assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());
-    let (failed, error) = list(&place.sandbox, &place.servers).await.unwrap_err();
+    let (failed, error) = list_tools(&place.sandbox, &place.servers).await.unwrap_err();
     assert_eq!((failed.as_str(), error.to_string().contains("`NOTES_TOKEN`")), ("notes", true));
     // One that is not required is left out, and named.
-    place.servers.all.get_mut("notes").unwrap().required = false;
-    let offered = list(&place.sandbox, &place.servers).await.unwrap();
-    let [left_out] = &offered.left_out[..] else { panic!("{offered:?}") };
-    assert!(offered.listed.is_empty() && left_out.server == "notes", "{offered:?}");
+    place.servers.by_name.get_mut("notes").unwrap().required = false;
+    let offered = list_tools(&place.sandbox, &place.servers).await.unwrap();
+    let [left_out] = &offered.unavailable_servers[..] else { panic!("{offered:?}") };
+    assert!(offered.tools.is_empty() && left_out.server == "notes", "{offered:?}");
     assert!(left_out.why.contains("`NOTES_TOKEN`"), "{left_out:?}");
-    place.servers.all.get_mut("notes").unwrap().required = true;
+    place.servers.by_name.get_mut("notes").unwrap().required = true;
     let has = |name: &str| (name == "NOTES_TOKEN").then(|| "t0ken-of-notes".to_owned());
-    place.servers.given = given(&place.servers.all, has);
-    assert_eq!(format!("{:?}", place.servers.given), r#"{"NOTES_TOKEN"}"#);
+    place.servers.inherited_env = inherited_env(&place.servers.by_name, has);
+    assert_eq!(format!("{:?}", place.servers.inherited_env), r#"{"NOTES_TOKEN"}"#);
     let seen = async |name: &str| place.call("env", json!({ "word": name })).await.text().into_owned();
     assert_eq!(seen("NOTES_AT").await, "'north'\n");
     assert_eq!(seen("NOTES_TOKEN").await, "'t0ken-of-notes'\n");
@@ -255,7 +265,7 @@ async fn a_servers_variables_reach_its_process_and_nothing_else() {
 }
 
 /// A server of the SDK that most servers are made with. It stands where the walls do not show it, so there are none.
-const OF_SDK: &str = r#"
+const SDK_SERVER: &str = r#"
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
 server = MCPServer("words")
@@ -268,12 +278,12 @@ server.run()
 
 #[tokio::test]
 #[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
-async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
-    if !has("python3") {
+async fn server_of_the_official_python_sdk_works() {
+    if !has_program("python3") {
         return;
     }
     let python = "import sys; from mcp.server import mcpserver; print(sys.executable)";
-    let place = Place::new(BackendChoice::None, server(&["python3", "-c", OF_SDK])).await;
+    let place = McpTestBed::new(BackendChoice::None, server_config(&["python3", "-c", SDK_SERVER])).await;
     let mut spec = CommandSpec::new(["python3", "-c", python]);
     spec.timeout = std::time::Duration::from_secs(60);
     let found = place.sandbox.run(spec).await.unwrap();
@@ -283,7 +293,7 @@ async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
         eprintln!("skipped: there is no Python package mcp");
         return;
     }
-    let listed = list(&place.sandbox, &place.servers).await.unwrap().listed;
+    let listed = list_tools(&place.sandbox, &place.servers).await.unwrap().tools;
     assert_eq!(listed.len(), 1);
     assert!(
         listed[0].tool.read_only && listed[0].spec.input_schema["properties"]["word"]["type"] == "string"
@@ -295,8 +305,8 @@ async fn a_server_of_the_protocols_own_python_sdk_is_understood() {
 }
 
 #[test]
-fn a_section_that_cannot_be_is_refused_with_its_place() {
-    let said = |text: &str| read(text.parse().unwrap()).map(drop).unwrap_err();
+fn invalid_section_is_rejected_with_its_field() {
+    let said = |text: &str| parse_servers(text.parse().unwrap()).map(drop).unwrap_err();
     for (text, want) in [
         ("[Notes]\ncommand = ['a']", "`Notes`: a server's name is 1 to 24 of the characters a-z, 0-9 and -"),
         ("[notes]\ncommand = []", "`notes`: `command` names no program"),
@@ -311,6 +321,7 @@ fn a_section_that_cannot_be_is_refused_with_its_place() {
         assert!(said(text).contains(want), "{}", said(text));
     }
     let read =
-        read("[a]\ncommand = ['x', 'y']\n[b]\ncommand = ['z']\ntools = ['get*']".parse().unwrap()).unwrap();
+        parse_servers("[a]\ncommand = ['x', 'y']\n[b]\ncommand = ['z']\ntools = ['get*']".parse().unwrap())
+            .unwrap();
     assert_eq!((read["a"].timeout_ms, read["b"].tools.len()), (60_000, 1));
 }

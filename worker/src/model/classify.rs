@@ -11,7 +11,7 @@ use super::{
 
 /// What is read of a refusal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refusal<'a> {
+pub(crate) struct ProviderErrorResponse<'a> {
     /// The HTTP status; 200 for an error event within a stream.
     pub(crate) status: u16,
     /// From the headers; see [`retry_after_ms`].
@@ -20,7 +20,7 @@ pub(crate) struct Refusal<'a> {
     pub(crate) body: &'a [u8],
 }
 
-const SPEND: [&str; 9] = [
+const SPEND_LIMIT_WORDS: [&str; 9] = [
     "insufficient_quota",
     "billing_hard_limit_reached",
     "billing_error",
@@ -31,7 +31,7 @@ const SPEND: [&str; 9] = [
     "spend limit",
     "api usage limits",
 ];
-const CONTEXT: [&str; 7] = [
+const CONTEXT_LENGTH_WORDS: [&str; 7] = [
     "context_length_exceeded",
     "prompt is too long",
     "exceed context limit",
@@ -41,31 +41,31 @@ const CONTEXT: [&str; 7] = [
     "request_too_large",
 ];
 /// Words that by themselves say that the key is not taken.
-const KEY_REFUSED: [&str; 3] = ["invalid_api_key", "authentication_error", "invalid x-api-key"];
+const KEY_REFUSED_WORDS: [&str; 3] = ["invalid_api_key", "authentication_error", "invalid x-api-key"];
 /// Words for the key, and what is wrong with it: both together say that it is not taken.
 const KEY_NAMES: [&str; 4] = ["api key", "api_key", "api-key", "credential"];
 const KEY_FLAWS: [&str; 9] =
     ["invalid", "incorrect", "not valid", "revoked", "expired", "disabled", "missing", "leaked", "unknown"];
 
 /// Reads a refusal.
-pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError {
-    let Refusal { status, body, .. } = refusal;
-    let retry_after_ms = refusal.retry_after_ms.or_else(|| told_delay_ms(body));
+pub(crate) fn classify_error(refusal: ProviderErrorResponse<'_>, key: Option<&Secret>) -> ModelError {
+    let ProviderErrorResponse { status, body, .. } = refusal;
+    let retry_after_ms = refusal.retry_after_ms.or_else(|| retry_delay_in_body_ms(body));
     let said = error_text(body);
     // Read before the key is struck out: what a short key leaves of the words is no longer what the provider said.
-    let lower = cut(&said).to_lowercase();
-    let text = visible(&said, key);
+    let lower = truncate_message(&said).to_lowercase();
+    let text = printable_message(&said, key);
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     // A limit by the minute is told in words of the plan, too; what may be asked again soon is no spending limit.
     let soon = status == 429 && retry_after_ms.is_some() && !lower.contains("insufficient_quota");
     // Others tell the request's own words back.
     let tells = matches!(status, 200..=299 | 400 | 403 | 429);
-    if status == 402 || (tells && !soon && (says(&SPEND) || says(&["spending limit"]))) {
+    if status == 402 || (tells && !soon && (says(&SPEND_LIMIT_WORDS) || says(&["spending limit"]))) {
         return ModelError::SpendLimit { message: text };
     }
     // A request that is larger than what a minute allows never fits.
     let too_large = status == 429 && says(&["request too large"]);
-    if status == 413 || too_large || says(&CONTEXT) {
+    if status == 413 || too_large || says(&CONTEXT_LENGTH_WORDS) {
         return ModelError::ContextTooLong { message: text };
     }
     match status {
@@ -73,8 +73,8 @@ pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError
         503 | 529 => ModelError::Overloaded { retry_after_ms },
         500..=599 | 408 | 409 | 425 => ModelError::Server { status, retry_after_ms },
         401 => ModelError::Unauthorized { message: text },
-        403 => refused_access(&lower, text),
-        200..=299 => in_stream(&lower, text, retry_after_ms),
+        403 => classify_forbidden(&lower, text),
+        200..=299 => classify_stream_error(&lower, text, retry_after_ms),
         300..=399 => ModelError::Protocol { detail: format!("status {status}: redirects are not followed") },
         _ => ModelError::InvalidRequest { message: text },
     }
@@ -82,9 +82,9 @@ pub(crate) fn classify(refusal: Refusal<'_>, key: Option<&Secret>) -> ModelError
 
 /// A refusal of status 403 concerns the key only where it says so: the same status refuses a good key a model or a
 /// region, and what a task names must not pass for a fault of the key, which concerns all tasks of the provider.
-fn refused_access(lower: &str, message: String) -> ModelError {
+fn classify_forbidden(lower: &str, message: String) -> ModelError {
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let is_about_key = says(&KEY_REFUSED) || (says(&KEY_NAMES) && says(&KEY_FLAWS));
+    let is_about_key = says(&KEY_REFUSED_WORDS) || (says(&KEY_NAMES) && says(&KEY_FLAWS));
     if is_about_key && !says(&["model"]) {
         ModelError::Unauthorized { message }
     } else {
@@ -93,14 +93,14 @@ fn refused_access(lower: &str, message: String) -> ModelError {
 }
 
 /// An error that arrived after status 200 has only its words.
-fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelError {
+fn classify_stream_error(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelError {
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     if says(&["overloaded", "slow_down"]) {
         ModelError::Overloaded { retry_after_ms }
     } else if says(&["rate_limit", "rate limit", "too many requests"]) {
         ModelError::RateLimited { retry_after_ms }
-    } else if says(&["permission_error"]) || says(&KEY_REFUSED) {
-        refused_access(lower, text)
+    } else if says(&["permission_error"]) || says(&KEY_REFUSED_WORDS) {
+        classify_forbidden(lower, text)
     } else if says(&["invalid_request", "not_found_error", "invalid_prompt"]) {
         ModelError::InvalidRequest { message: text }
     } else {
@@ -112,20 +112,20 @@ fn in_stream(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelErr
 /// is not.
 fn error_text(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => json_words(&value),
+        Ok(value) => json_error_text(&value),
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The words as they may be written down: without the key, and cut.
-fn visible(said: &str, key: Option<&Secret>) -> String {
-    let struck = key.map_or_else(|| said.to_owned(), |key| key.strike_from(said));
-    super::text::visible(cut(&struck)).into_owned()
+fn printable_message(said: &str, key: Option<&Secret>) -> String {
+    let struck = key.map_or_else(|| said.to_owned(), |key| key.redact_from(said));
+    super::visible_text::escape_hidden_chars(truncate_message(&struck)).into_owned()
 }
 
 /// At most [`ERROR_BODY_BYTES_MAX`] of it.
-fn cut(line: &str) -> &str {
+fn truncate_message(line: &str) -> &str {
     let mut end = line.len().min(ERROR_BODY_BYTES_MAX);
     while !line.is_char_boundary(end) {
         end -= 1;
@@ -134,20 +134,20 @@ fn cut(line: &str) -> &str {
 }
 
 /// The wait that Google's servers name in the body, as `"retryDelay": "17s"`.
-fn told_delay_ms(body: &[u8]) -> Option<u64> {
+fn retry_delay_in_body_ms(body: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(body).ok()?;
-    let details = unwrapped(&value)["error"]["details"].as_array()?;
+    let details = unwrap_error_list(&value)["error"]["details"].as_array()?;
     let delay = details.iter().find_map(|detail| detail["retryDelay"].as_str())?;
-    decimal_ms(delay.strip_suffix('s')?, 1000)
+    parse_decimal_ms(delay.strip_suffix('s')?, 1000)
 }
 
 /// Google's servers send an error as the only item of a list.
-fn unwrapped(value: &Value) -> &Value {
+fn unwrap_error_list(value: &Value) -> &Value {
     value.as_array().and_then(|items| items.first()).unwrap_or(value)
 }
 
-fn json_words(value: &Value) -> String {
-    let value = unwrapped(value);
+fn json_error_text(value: &Value) -> String {
+    let value = unwrap_error_list(value);
     let error = match value.get("error") {
         Some(Value::String(text)) => return text.clone(),
         Some(error) => error,
@@ -167,12 +167,12 @@ fn json_words(value: &Value) -> String {
 /// The wait a provider asks for, in milliseconds: `retry-after-ms`, `retry-after` in seconds (whole
 /// or not), or as a date, which is measured against the server's own `date` so that no clock here
 /// has to agree with it.
-pub(crate) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    if let Some(ms) = header("retry-after-ms").and_then(|text| decimal_ms(&text, 1)) {
+pub(crate) fn retry_after_header_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    if let Some(ms) = header("retry-after-ms").and_then(|text| parse_decimal_ms(&text, 1)) {
         return Some(ms);
     }
     let text = header("retry-after")?;
-    if let Some(ms) = decimal_ms(&text, 1000) {
+    if let Some(ms) = parse_decimal_ms(&text, 1000) {
         return Some(ms);
     }
     let until = chrono::DateTime::parse_from_rfc2822(text.trim()).ok()?;
@@ -180,7 +180,7 @@ pub(crate) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<
     Some(u64::try_from((until - sent).num_milliseconds()).unwrap_or(0))
 }
 
-fn decimal_ms(text: &str, unit_ms: u32) -> Option<u64> {
+fn parse_decimal_ms(text: &str, unit_ms: u32) -> Option<u64> {
     let number: f64 = text.trim().parse().ok()?;
     // A saturating cast: what is absurdly long stays absurdly long, and the retry gives up on it.
     (number >= 0.0).then(|| (number * f64::from(unit_ms)).ceil() as u64)
@@ -190,12 +190,13 @@ fn decimal_ms(text: &str, unit_ms: u32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn kind(status: u16, body: &str) -> &'static str {
-        classify(Refusal { status, retry_after_ms: Some(7), body: body.as_bytes() }, None).kind()
+    fn error_kind(status: u16, body: &str) -> &'static str {
+        classify_error(ProviderErrorResponse { status, retry_after_ms: Some(7), body: body.as_bytes() }, None)
+            .kind()
     }
 
     #[test]
-    fn statuses_and_words_of_the_providers() {
+    fn provider_statuses_and_words_are_classified() {
         let anthropic = |kind: &str, message: &str| {
             format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}"#)
         };
@@ -258,18 +259,24 @@ mod tests {
                 "context_too_long",
             ),
         ] {
-            assert_eq!(kind(status, &body), expected, "{status} {body}");
+            assert_eq!(error_kind(status, &body), expected, "{status} {body}");
         }
     }
 
     #[test]
-    fn an_error_in_a_list_is_read_with_its_delay() {
+    fn error_in_a_list_is_classified_with_its_delay() {
         let body = r#"[{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED",
             "details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"17.5s"}]}}]"#;
-        let error = classify(Refusal { status: 429, retry_after_ms: None, body: body.as_bytes() }, None);
+        let error = classify_error(
+            ProviderErrorResponse { status: 429, retry_after_ms: None, body: body.as_bytes() },
+            None,
+        );
         assert!(matches!(error, ModelError::RateLimited { retry_after_ms: Some(17_500) }), "{error:?}");
         let body = body.replace("17.5s", "soon");
-        let error = classify(Refusal { status: 429, retry_after_ms: None, body: body.as_bytes() }, None);
+        let error = classify_error(
+            ProviderErrorResponse { status: 429, retry_after_ms: None, body: body.as_bytes() },
+            None,
+        );
         assert!(
             matches!(&error, ModelError::SpendLimit { message } if message.contains("current quota")),
             "{error:?}"
@@ -277,34 +284,37 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_cut_on_one_line_and_without_the_key() {
+    fn messages_are_one_line_truncated_and_without_the_key() {
         let key = Secret::new("sk-12345").expect("a key");
         let body = format!("wrong key\nsk-12345 {}", "ä".repeat(3000));
-        let error =
-            classify(Refusal { status: 401, retry_after_ms: None, body: body.as_bytes() }, Some(&key));
+        let error = classify_error(
+            ProviderErrorResponse { status: 401, retry_after_ms: None, body: body.as_bytes() },
+            Some(&key),
+        );
         let ModelError::Unauthorized { message } = error else { panic!("{error}") };
         assert!(message.starts_with("wrong key [secret] ää"));
         assert!((ERROR_BODY_BYTES_MAX - 1..=ERROR_BODY_BYTES_MAX).contains(&message.len()));
     }
 
     #[test]
-    fn a_refusal_is_read_before_the_key_is_struck_out_of_it() {
+    fn error_is_classified_before_the_key_is_redacted() {
         for key in ["x", "context", "context_length_exceeded", "insufficient_quota"] {
             let key = Secret::new(key).expect("a key");
             for (code, kind) in
                 [("context_length_exceeded", "context_too_long"), ("insufficient_quota", "spend_limit")]
             {
                 let body = format!(r#"{{"error":{{"message":"m","type":"t","code":"{code}"}}}}"#);
-                let refusal = Refusal { status: 400, retry_after_ms: None, body: body.as_bytes() };
-                assert_eq!(classify(refusal, Some(&key)).kind(), kind, "{key}");
+                let refusal =
+                    ProviderErrorResponse { status: 400, retry_after_ms: None, body: body.as_bytes() };
+                assert_eq!(classify_error(refusal, Some(&key)).kind(), kind, "{key}");
             }
         }
     }
 
     #[test]
-    fn all_forms_of_retry_after() {
+    fn all_forms_of_retry_after_are_parsed() {
         let wait = |pairs: &[(&str, &str)]| {
-            retry_after_ms(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+            retry_after_header_ms(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
         };
         assert_eq!(wait(&[("retry-after", "2")]), Some(2000));
         assert_eq!(wait(&[("retry-after", "0.25")]), Some(250));

@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 use super::{
     Secret,
-    answer::{Delta, ModelAnswer, OnDelta},
-    classify::{Refusal, classify, retry_after_ms},
-    dialect::{AnswerFold, Dialect, Provider},
+    classify::{ProviderErrorResponse, classify_error, retry_after_header_ms},
     error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind},
-    fold::StreamFault,
-    request::{RenderError, Rendered},
-    scripted::{Attempt, ScriptedModel},
-    trust::{Trust, trust, untold},
+    provider_protocol::{ModelProvider, ProviderProtocol, StreamDecoder},
+    reply::{ModelReply, OnDelta, ReplyDelta},
+    request::{RenderError, RenderedRequest},
+    scripted::{AttemptNumber, ScriptedModel},
+    server_allowlist::{ServerTrust, redact_server_message, server_trust},
+    stream_decoder::StreamError,
 };
 use crate::sse::SseParser;
 
@@ -42,21 +42,21 @@ pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest pause within an answer: providers send signs of life every 15 s or so.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest answer in bytes of the stream: a hundred times what the largest output limit needs.
-pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long the end of an answer is waited for that is whole: counts may follow, but need not.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 /// So many times the wait for the first byte a server may say that it lives before an answer begins.
-const QUEUED_TIMES: u32 = 5;
+const QUEUED_TIMEOUT_FACTOR: u32 = 5;
 /// Longest that a call takes until the first sign of life of its answer, by the limits above, or a scripted model's pause
 /// ([`super::scripted::DELAY_MS_MAX`]), which is shorter.
-pub const BEGIN_TIME_MAX: Duration =
-    CONNECT_TIMEOUT.saturating_add(FIRST_BYTE_TIMEOUT.saturating_mul(QUEUED_TIMES));
+pub const FIRST_EVENT_TIME_MAX: Duration =
+    CONNECT_TIMEOUT.saturating_add(FIRST_BYTE_TIMEOUT.saturating_mul(QUEUED_TIMEOUT_FACTOR));
 /// How long the end of a finished stream is waited for, so that the connection can be used again.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a call waits for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ModelTimeouts {
     /// For the connection.
     pub connect: Duration,
     /// From sending the request to the first byte of the answer's body.
@@ -65,7 +65,7 @@ pub struct Timeouts {
     pub idle: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for ModelTimeouts {
     fn default() -> Self {
         Self { connect: CONNECT_TIMEOUT, first_byte: FIRST_BYTE_TIMEOUT, idle: IDLE_TIMEOUT }
     }
@@ -73,16 +73,16 @@ impl Default for Timeouts {
 
 /// A client that cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum ModelClientError {
     /// Nobody speaks this protocol.
     #[error(transparent)]
     Provider(#[from] RenderError),
     /// The address is none.
     #[error("`{0}` is not an http or https address; check --base-url")]
-    BaseUrl(String),
+    InvalidBaseUrl(String),
     /// The worker's owner did not name it, and it is not on this machine.
     #[error("this worker speaks to no model server at `{0}`; its owner lists servers in worker.base_urls")]
-    Unlisted(String),
+    ServerNotAllowed(String),
     /// `scripted:NAME` without a script.
     #[error("no script named `{0}`; give one with the task or use a real model")]
     NoScript(String),
@@ -94,22 +94,22 @@ pub enum ClientError {
 /// A connection to one model.
 #[derive(Debug)]
 pub struct ModelClient {
-    end: End,
+    transport: ModelTransport,
 }
 
 #[derive(Debug)]
-enum End {
-    Http(HttpEnd),
+enum ModelTransport {
+    Http(HttpTransport),
     Scripted(Arc<ScriptedModel>),
 }
 
 #[derive(Debug)]
-struct HttpEnd {
+struct HttpTransport {
     http: reqwest::Client,
-    dialect: &'static dyn Dialect,
+    protocol: &'static dyn ProviderProtocol,
     url: Url,
-    timeouts: Timeouts,
-    trust: Trust,
+    timeouts: ModelTimeouts,
+    server_trust: ServerTrust,
     /// It is the provider's own address, and none of those takes a request without a key.
     needs_key: bool,
 }
@@ -120,34 +120,48 @@ impl ModelClient {
     ///
     /// # Errors
     /// [`ClientError`]; a `scripted` model is made with [`ModelClient::scripted`].
-    pub fn new(model: &ModelRef, listed: &[String], timeouts: Timeouts) -> Result<Self, ClientError> {
-        match Provider::of(model)? {
-            Provider::Scripted => Err(ClientError::NoScript(model.name.clone())),
-            provider @ (Provider::Anthropic | Provider::OpenAi | Provider::OpenAiResponses) => {
-                Self::speaking(provider.dialect(), model, listed, timeouts)
+    pub fn new(
+        model: &ModelRef,
+        listed: &[String],
+        timeouts: ModelTimeouts,
+    ) -> Result<Self, ModelClientError> {
+        match ModelProvider::for_model(model)? {
+            ModelProvider::Scripted => Err(ModelClientError::NoScript(model.name.clone())),
+            provider
+            @ (ModelProvider::Anthropic | ModelProvider::OpenAi | ModelProvider::OpenAiResponses) => {
+                Self::with_protocol(provider.protocol(), model, listed, timeouts)
             }
         }
     }
 
     /// A client that speaks to `model` in this way.
-    pub(super) fn speaking(
-        dialect: &'static dyn Dialect,
+    pub(super) fn with_protocol(
+        dialect: &'static dyn ProviderProtocol,
         model: &ModelRef,
         listed: &[String],
-        timeouts: Timeouts,
-    ) -> Result<Self, ClientError> {
-        let url = endpoint(dialect, model.base_url.as_deref())?;
+        timeouts: ModelTimeouts,
+    ) -> Result<Self, ModelClientError> {
+        let url = endpoint_url(dialect, model.base_url.as_deref())?;
         let own = dialect.base_url();
-        let trust = trust((model, own), &url, listed)
-            .ok_or_else(|| ClientError::Unlisted(model.base_url.clone().unwrap_or_default()))?;
-        let http = http_client(&url, timeouts).map_err(ClientError::Tls)?;
+        let trust = server_trust((model, own), &url, listed)
+            .ok_or_else(|| ModelClientError::ServerNotAllowed(model.base_url.clone().unwrap_or_default()))?;
+        let http = http_client(&url, timeouts).map_err(ModelClientError::Tls)?;
         let needs_key = model.base_url.is_none();
-        Ok(Self { end: End::Http(HttpEnd { http, dialect, url, timeouts, trust, needs_key }) })
+        Ok(Self {
+            transport: ModelTransport::Http(HttpTransport {
+                http,
+                protocol: dialect,
+                url,
+                timeouts,
+                server_trust: trust,
+                needs_key,
+            }),
+        })
     }
 
     /// A client that plays `script` in this process.
     pub const fn scripted(script: Arc<ScriptedModel>) -> Self {
-        Self { end: End::Scripted(script) }
+        Self { transport: ModelTransport::Scripted(script) }
     }
 
     /// Sends one request and reads the whole answer. `attempt` counts the sendings of this call from
@@ -157,26 +171,26 @@ impl ModelClient {
     /// [`ModelError`]; see [`super::next_delay`] for when to ask again.
     pub async fn call(
         &self,
-        request: &Rendered,
-        attempt: Attempt,
+        request: &RenderedRequest,
+        attempt: AttemptNumber,
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
-    ) -> Result<ModelAnswer, ModelError> {
-        match &self.end {
-            End::Http(end) => Box::pin(end.call(request, key, on_delta)).await,
-            End::Scripted(script) => script.play(&request.body, attempt, on_delta).await,
+    ) -> Result<ModelReply, ModelError> {
+        match &self.transport {
+            ModelTransport::Http(end) => Box::pin(end.call(request, key, on_delta)).await,
+            ModelTransport::Scripted(script) => script.stream_reply(&request.body, attempt, on_delta).await,
         }
     }
 }
 
-fn endpoint(dialect: &dyn Dialect, base_url: Option<&str>) -> Result<Url, ClientError> {
+fn endpoint_url(dialect: &dyn ProviderProtocol, base_url: Option<&str>) -> Result<Url, ModelClientError> {
     let base = base_url.unwrap_or(dialect.base_url()).trim_end_matches('/');
-    let url = Url::parse(&dialect.endpoint(base)).ok();
+    let url = Url::parse(&dialect.endpoint_url(base)).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-        .ok_or_else(|| ClientError::BaseUrl(base.to_owned()))
+        .ok_or_else(|| ModelClientError::InvalidBaseUrl(base.to_owned()))
 }
 
-fn http_client(url: &Url, timeouts: Timeouts) -> Result<reqwest::Client, reqwest::Error> {
+fn http_client(url: &Url, timeouts: ModelTimeouts) -> Result<reqwest::Client, reqwest::Error> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("docket/", env!("CARGO_PKG_VERSION")))
         // A redirect would carry the key to another host.
@@ -206,7 +220,7 @@ fn http_client(url: &Url, timeouts: Timeouts) -> Result<reqwest::Client, reqwest
 }
 
 /// Whether the model is asked at an address of this machine, which means another server on another machine.
-pub(crate) fn is_local(model: &ModelRef) -> bool {
+pub(crate) fn is_on_local_server(model: &ModelRef) -> bool {
     model.base_url.as_deref().and_then(|base| Url::parse(base).ok()).is_some_and(|url| is_loopback(&url))
 }
 
@@ -216,59 +230,60 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-impl HttpEnd {
+impl HttpTransport {
     async fn call(
         &self,
-        request: &Rendered,
+        request: &RenderedRequest,
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
-    ) -> Result<ModelAnswer, ModelError> {
+    ) -> Result<ModelReply, ModelError> {
         // Whoever names a server in a task must not learn the worker's key by it.
-        let key = key.filter(|_| self.trust == Trust::Full);
+        let key = key.filter(|_| self.server_trust == ServerTrust::Full);
         if self.needs_key && key.is_none() {
-            let variable = self.dialect.key_variable();
+            let variable = self.protocol.key_variable();
             return Err(ModelError::NoKey { variable });
         }
         let started = Instant::now();
-        let response = self.send(request.body.clone(), key).await?;
+        let response = self.send_request(request.body.clone(), key).await?;
         let status = response.status().as_u16();
         if !response.status().is_success() {
-            let wait = retry_after_ms(|name| header(response.headers(), name));
-            let body = self.read_refusal(response).await;
-            let error = classify(Refusal { status, retry_after_ms: wait, body: &body }, key);
-            return Err(self.told(error, status));
+            let wait = retry_after_header_ms(|name| header_text(response.headers(), name));
+            let body = self.read_error_body(response).await;
+            let error =
+                classify_error(ProviderErrorResponse { status, retry_after_ms: wait, body: &body }, key);
+            return Err(self.redact_untrusted(error, status));
         }
         let request_id = ["request-id", "x-request-id"]
             .into_iter()
-            .find_map(|name| header(response.headers(), name))
-            .map(|id| stricken(&id, key).chars().take(200).collect());
-        let kind = header(response.headers(), "content-type").unwrap_or_default();
+            .find_map(|name| header_text(response.headers(), name))
+            .map(|id| redact_key(&id, key).chars().take(200).collect());
+        let kind = header_text(response.headers(), "content-type").unwrap_or_default();
         if kind.starts_with("text/html") {
             return Err(ModelError::Protocol {
                 detail: "text/html instead of a stream of events".to_owned(),
             });
         }
         let answer = self.read_stream(response, started, key, on_delta).await;
-        let answer = answer.map_err(|error| self.told(error, status))?;
-        Ok(ModelAnswer { provider_request_id: request_id, ..answer })
+        let answer = answer.map_err(|error| self.redact_untrusted(error, status))?;
+        Ok(ModelReply { provider_request_id: request_id, ..answer })
     }
 
     /// An error as whoever submitted the task may read it.
-    fn told(&self, error: ModelError, status: u16) -> ModelError {
-        match self.trust {
-            Trust::Full => error,
-            Trust::Keyless => untold(error, status),
+    fn redact_untrusted(&self, error: ModelError, status: u16) -> ModelError {
+        match self.server_trust {
+            ServerTrust::Full => error,
+            ServerTrust::Keyless => redact_server_message(error, status),
         }
     }
 
-    async fn send(&self, body: Bytes, key: Option<&Secret>) -> Result<Response, ModelError> {
+    async fn send_request(&self, body: Bytes, key: Option<&Secret>) -> Result<Response, ModelError> {
         let mut request =
             self.http.post(self.url.clone()).header("content-type", "application/json").body(body);
-        for (name, value) in self.dialect.headers() {
+        for (name, value) in self.protocol.extra_headers() {
             request = request.header(*name, *value);
         }
         if let Some(key) = key {
-            let (name, value) = self.dialect.key_header(key.expose());
+            let (name, value) = self.protocol.key_header(key.expose());
             let mut value = HeaderValue::from_str(&value).map_err(|_| ModelError::Unauthorized {
                 message: "the key holds characters that no key has".to_owned(),
             })?;
@@ -278,15 +293,15 @@ impl HttpEnd {
         match timeout(self.timeouts.first_byte, request.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() && error.is_timeout() => {
-                Err(timed_out(TimeoutKind::Connect, self.timeouts.connect))
+                Err(timeout_error(TimeoutKind::Connect, self.timeouts.connect))
             }
-            Ok(Err(error)) => Err(ModelError::Connect { detail: causes(error.without_url()) }),
-            Err(_) => Err(timed_out(TimeoutKind::FirstByte, self.timeouts.first_byte)),
+            Ok(Err(error)) => Err(ModelError::Connect { detail: error_chain(error.without_url()) }),
+            Err(_) => Err(timeout_error(TimeoutKind::FirstByte, self.timeouts.first_byte)),
         }
     }
 
     /// As much of a refusal as is kept; what breaks off in the middle is still worth reading.
-    async fn read_refusal(&self, mut response: Response) -> Vec<u8> {
+    async fn read_error_body(&self, mut response: Response) -> Vec<u8> {
         // JSON around the message may be longer than the message.
         const READ_MAX: usize = 8 * ERROR_BODY_BYTES_MAX;
         let mut body = Vec::new();
@@ -305,27 +320,28 @@ impl HttpEnd {
         started: Instant,
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
-    ) -> Result<ModelAnswer, ModelError> {
+    ) -> Result<ModelReply, ModelError> {
         let mut parser = SseParser::default();
-        let mut fold = self.dialect.fold();
+        let mut fold = self.protocol.stream_decoder();
         let mut first_byte_ms = None;
         let mut read = 0;
         // A stream of events never begins like an object.
         let mut whole: Option<Vec<u8>> = None;
         let mut blank = true;
         let mut told = false;
-        while !fold.ended() {
+        while !fold.is_finished() {
             let (which, limit) = match (first_byte_ms, told) {
                 (None, _) => {
                     (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed()))
                 }
                 // Signs of life alone, which some send while a request waits for its turn.
                 (Some(_), false) => {
-                    let queued = (self.timeouts.first_byte * QUEUED_TIMES).saturating_sub(started.elapsed());
+                    let queued =
+                        (self.timeouts.first_byte * QUEUED_TIMEOUT_FACTOR).saturating_sub(started.elapsed());
                     (TimeoutKind::Idle, self.timeouts.idle.min(queued))
                 }
-                (Some(_), true) if fold.is_whole() => {
-                    (TimeoutKind::Idle, self.timeouts.idle.min(END_TIMEOUT))
+                (Some(_), true) if fold.is_complete() => {
+                    (TimeoutKind::Idle, self.timeouts.idle.min(STREAM_END_TIMEOUT))
                 }
                 (Some(_), true) => (TimeoutKind::Idle, self.timeouts.idle),
             };
@@ -335,7 +351,7 @@ impl HttpEnd {
                 // The reason stands in a complete answer even where its connection then broke.
                 Ok(Err(_)) => break,
                 // And so where nobody closes it.
-                Err(_) if fold.is_whole() => break,
+                Err(_) if fold.is_complete() => break,
                 Err(_) => {
                     let whole = match which {
                         TimeoutKind::Idle => self.timeouts.idle,
@@ -343,14 +359,14 @@ impl HttpEnd {
                             self.timeouts.first_byte
                         }
                     };
-                    return Err(timed_out(which, whole));
+                    return Err(timeout_error(which, whole));
                 }
             };
             first_byte_ms.get_or_insert_with(|| elapsed_ms(started));
-            on_delta(Delta::Alive);
+            on_delta(ReplyDelta::KeepAlive);
             read += bytes.len();
-            if read > ANSWER_BYTES_MAX {
-                let detail = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+            if read > REPLY_BYTES_MAX {
+                let detail = format!("an answer of more than {REPLY_BYTES_MAX} bytes");
                 return Err(ModelError::Protocol { detail });
             }
             if whole.is_none() && blank && bytes.trim_ascii_start().starts_with(b"{") {
@@ -359,7 +375,7 @@ impl HttpEnd {
             blank &= bytes.trim_ascii().is_empty();
             if let Some(whole) = &mut whole {
                 whole.extend_from_slice(&bytes);
-                if is_object(whole) {
+                if is_complete_object(whole) {
                     break;
                 }
                 continue;
@@ -368,18 +384,19 @@ impl HttpEnd {
             let pushed = parser.push(&bytes, &mut |event| events.push(event));
             told |= !events.is_empty();
             for event in events {
-                fold.event(&event.data, &mut *on_delta).map_err(|fault| refused(fault, key))?;
+                fold.push_event(&event.data, &mut *on_delta)
+                    .map_err(|fault| model_error_from_stream(fault, key))?;
             }
             pushed.map_err(|error| ModelError::Protocol { detail: error.to_string() })?;
         }
         if let Some(body) = whole {
-            unstreamed(&mut *fold, &body, key, on_delta)?;
+            decode_unstreamed(&mut *fold, &body, key, on_delta)?;
         }
         let folded = fold.finish()?;
         let total_ms = elapsed_ms(started);
         // A connection whose body was not read to its end is closed; the next turn wants it.
         drop(timeout(DRAIN_TIMEOUT, response.chunk()).await);
-        Ok(ModelAnswer {
+        Ok(ModelReply {
             parts: folded.parts,
             stop_reason: folded.stop_reason,
             usage: folded.usage,
@@ -391,51 +408,51 @@ impl HttpEnd {
 }
 
 /// Whether this is an object to its end: nothing needs to be waited for that closes it.
-fn is_object(bytes: &[u8]) -> bool {
+fn is_complete_object(bytes: &[u8]) -> bool {
     bytes.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
 /// Takes what came as one object: an answer of a server that does not stream, or an error with status 200.
-fn unstreamed(
-    fold: &mut dyn AnswerFold,
+fn decode_unstreamed(
+    fold: &mut dyn StreamDecoder,
     body: &[u8],
     key: Option<&Secret>,
     on_delta: OnDelta<'_>,
 ) -> Result<(), ModelError> {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return Err(ModelError::CutStream) };
     if !value["error"].is_null() {
-        return Err(classify(Refusal { status: 200, retry_after_ms: None, body }, key));
+        return Err(classify_error(ProviderErrorResponse { status: 200, retry_after_ms: None, body }, key));
     }
-    if fold.whole(&value, on_delta).map_err(|fault| refused(fault, key))? {
+    if fold.push_full_reply(&value, on_delta).map_err(|fault| model_error_from_stream(fault, key))? {
         return Ok(());
     }
-    let start: String = stricken(&String::from_utf8_lossy(body), key).chars().take(80).collect();
+    let start: String = redact_key(&String::from_utf8_lossy(body), key).chars().take(80).collect();
     let detail = format!("an object instead of a stream of events: {}", start.escape_debug());
     Err(ModelError::Protocol { detail })
 }
 
-fn refused(fault: StreamFault, key: Option<&Secret>) -> ModelError {
+fn model_error_from_stream(fault: StreamError, key: Option<&Secret>) -> ModelError {
     match fault {
-        StreamFault::Refused(body) => {
-            classify(Refusal { status: 200, retry_after_ms: None, body: &body }, key)
+        StreamError::ProviderError(body) => {
+            classify_error(ProviderErrorResponse { status: 200, retry_after_ms: None, body: &body }, key)
         }
-        StreamFault::NotJson(data) => {
+        StreamError::NotJson(data) => {
             // Struck out before it is cut: half a key is a key half told.
-            let start: String = stricken(&data, key).chars().take(80).collect();
+            let start: String = redact_key(&data, key).chars().take(80).collect();
             ModelError::Protocol { detail: format!("an event that is no JSON: {}", start.escape_debug()) }
         }
     }
 }
 
-fn stricken(text: &str, key: Option<&Secret>) -> String {
-    key.map_or_else(|| text.to_owned(), |key| key.strike_from(text))
+fn redact_key(text: &str, key: Option<&Secret>) -> String {
+    key.map_or_else(|| text.to_owned(), |key| key.redact_from(text))
 }
 
-fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-fn timed_out(which: TimeoutKind, after: Duration) -> ModelError {
+fn timeout_error(which: TimeoutKind, after: Duration) -> ModelError {
     ModelError::Timeout { which, after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }
 }
 
@@ -444,7 +461,7 @@ fn elapsed_ms(started: Instant) -> u64 {
 }
 
 /// An error and its causes on one line: the outermost alone says only that a request failed.
-fn causes(error: reqwest::Error) -> String {
+fn error_chain(error: reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(error) = cause {
@@ -459,24 +476,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn base_urls_become_endpoint_urls() {
         for (provider, base, expected) in [
-            (Provider::Anthropic, None, Some("https://api.anthropic.com/v1/messages")),
-            (Provider::Anthropic, Some("http://h:1/v1/"), Some("http://h:1/v1/messages")),
-            (Provider::OpenAi, None, Some("https://api.openai.com/v1/chat/completions")),
+            (ModelProvider::Anthropic, None, Some("https://api.anthropic.com/v1/messages")),
+            (ModelProvider::Anthropic, Some("http://h:1/v1/"), Some("http://h:1/v1/messages")),
+            (ModelProvider::OpenAi, None, Some("https://api.openai.com/v1/chat/completions")),
             (
-                Provider::OpenAi,
+                ModelProvider::OpenAi,
                 Some("http://localhost:11434/v1"),
                 Some("http://localhost:11434/v1/chat/completions"),
             ),
-            (Provider::OpenAiResponses, None, Some("https://api.openai.com/v1/responses")),
-            (Provider::OpenAiResponses, Some("http://h/v1/"), Some("http://h/v1/responses")),
-            (Provider::OpenAi, Some("localhost:11434"), None),
-            (Provider::OpenAi, Some("ftp://h"), None),
-            (Provider::OpenAi, Some(""), None),
+            (ModelProvider::OpenAiResponses, None, Some("https://api.openai.com/v1/responses")),
+            (ModelProvider::OpenAiResponses, Some("http://h/v1/"), Some("http://h/v1/responses")),
+            (ModelProvider::OpenAi, Some("localhost:11434"), None),
+            (ModelProvider::OpenAi, Some("ftp://h"), None),
+            (ModelProvider::OpenAi, Some(""), None),
         ] {
             assert_eq!(
-                endpoint(provider.dialect(), base).ok().as_ref().map(Url::as_str),
+                endpoint_url(provider.protocol(), base).ok().as_ref().map(Url::as_str),
                 expected,
                 "{base:?}"
             );
@@ -484,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_goes_past_the_proxy() {
+    fn only_loopback_bypasses_the_proxy() {
         let loopback = |url: &str| is_loopback(&Url::parse(url).expect("an address"));
         assert!(
             loopback("http://127.0.0.1:80/") && loopback("http://[::1]/") && loopback("http://localhost/")
@@ -493,10 +510,10 @@ mod tests {
     }
 
     #[test]
-    fn a_client_for_tls_can_be_made_twice() {
+    fn tls_client_can_be_created_twice() {
         let model: ModelRef = "anthropic:x".parse().expect("legal");
         for _ in 0..2 {
-            ModelClient::new(&model, &[], Timeouts::default()).expect("ring and the system's roots");
+            ModelClient::new(&model, &[], ModelTimeouts::default()).expect("ring and the system's roots");
         }
     }
 }

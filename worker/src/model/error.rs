@@ -140,7 +140,7 @@ pub enum ModelError {
 
 impl ModelError {
     /// Whether the same request may succeed later.
-    pub const fn retryable(&self) -> bool {
+    pub const fn is_retryable(&self) -> bool {
         match self {
             Self::RateLimited { .. }
             | Self::Overloaded { .. }
@@ -161,7 +161,7 @@ impl ModelError {
 
     /// Whether a person has to act before the same request can succeed. The run waits for that; a new one
     /// would buy again what was paid for, only to be stopped at the same place.
-    pub const fn needs_person(&self) -> bool {
+    pub const fn needs_user_action(&self) -> bool {
         match self {
             Self::SpendLimit { .. }
             | Self::Unauthorized { .. }
@@ -222,7 +222,7 @@ impl ModelError {
     /// The message where nobody asks again whatever the error, and `instead` follows.
     pub fn without_retry(&self, instead: &str) -> String {
         let text = self.to_string();
-        match text.strip_suffix(self.remedy()).filter(|_| self.retryable()) {
+        match text.strip_suffix(self.remedy()).filter(|_| self.is_retryable()) {
             Some(what) => format!("{what}{instead}"),
             None => text,
         }
@@ -280,7 +280,7 @@ mod tests {
             assert!(text.ends_with(error.remedy()) && !text.contains('\n'), "{text}");
             let alone = error.without_retry("that is all");
             assert!(!alone.contains("asks again"), "{alone}");
-            assert_eq!(alone.ends_with("; that is all"), error.retryable(), "{alone}");
+            assert_eq!(alone.ends_with("; that is all"), error.is_retryable(), "{alone}");
         }
     }
 }

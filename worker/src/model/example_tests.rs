@@ -7,28 +7,29 @@ use std::{collections::HashMap, sync::Arc, sync::Mutex};
 use axum::{Router, body::Bytes, http::HeaderMap, routing::post};
 use docket_schema::{
     content::Content,
-    message::{Message, ModelRef, Part, Role, StopReason, Usage},
+    message::{Message, MessagePart, MessageRole, ModelRef, StopReason, TokenUsage},
 };
 use serde_json::{Value, json};
 
 use super::{
-    AnswerPart, Delta, ModelClient, ModelError, ModelRequest, OnDelta, Rendered, Secret, Timeouts,
-    dialect::{AnswerFold, Dialect},
-    fold::{Folded, StreamFault},
-    request::{Layout, Spoken, SpokenPart, render_as, to_bytes},
-    scripted::Attempt,
+    ModelClient, ModelError, ModelRequest, ModelTimeouts, OnDelta, RenderedRequest, ReplyDelta, ReplyPart,
+    Secret,
+    provider_protocol::{ProviderProtocol, StreamDecoder},
+    request::{BodyFrame, ConversationTurn, TurnPart, render_with_protocol, to_json_bytes},
+    scripted::AttemptNumber,
+    stream_decoder::{DecodedReply, StreamError},
 };
 
 /// Takes `{"model": …, "said": [[side, text], …]}`, and says its words one event each, then what it counted.
 #[derive(Debug)]
-struct Parrot;
+struct ParrotProtocol;
 
-impl Dialect for Parrot {
+impl ProviderProtocol for ParrotProtocol {
     fn base_url(&self) -> &'static str {
         "https://parrot.example"
     }
 
-    fn endpoint(&self, base: &str) -> String {
+    fn endpoint_url(&self, base: &str) -> String {
         format!("{base}/say")
     }
 
@@ -40,90 +41,102 @@ impl Dialect for Parrot {
         ("x-parrot", key.to_owned())
     }
 
-    fn layout(&self, request: &ModelRequest) -> Layout {
+    fn body_frame(&self, request: &ModelRequest) -> BodyFrame {
         let head = format!(r#"{{"model":{},"said":["#, Value::from(request.model.name.as_str()));
-        Layout { head: head.into_bytes(), tail: b"]}".to_vec(), has_messages: false, dialect: &Parrot }
+        BodyFrame {
+            head: head.into_bytes(),
+            tail: b"]}".to_vec(),
+            has_messages: false,
+            protocol: &ParrotProtocol,
+        }
     }
 
-    fn speak(&self, turn: &Spoken<'_>, _: bool, out: &mut Vec<u8>) {
+    fn write_turn(&self, turn: &ConversationTurn<'_>, _: bool, out: &mut Vec<u8>) {
         let texts = turn.parts.iter().filter_map(|part| match part {
-            SpokenPart::Text(text) | SpokenPart::ToolResult { text, .. } => Some(text.as_ref()),
-            SpokenPart::Thinking(_) | SpokenPart::ToolUse(_) => None,
+            TurnPart::Text(text) | TurnPart::ToolResult { text, .. } => Some(text.as_ref()),
+            TurnPart::Thinking(_) | TurnPart::ToolUse(_) => None,
         });
         let side = match turn.role {
-            Role::User => "you",
-            Role::Assistant => "me",
+            MessageRole::User => "you",
+            MessageRole::Assistant => "me",
         };
-        out.extend(to_bytes(&json!([side, texts.collect::<Vec<_>>().join("\n")])));
+        out.extend(to_json_bytes(&json!([side, texts.collect::<Vec<_>>().join("\n")])));
     }
 
-    fn fold(&self) -> Box<dyn AnswerFold> {
-        Box::new(Words::default())
+    fn stream_decoder(&self) -> Box<dyn StreamDecoder> {
+        Box::new(ParrotDecoder::default())
     }
 }
 
 #[derive(Debug, Default)]
-struct Words {
+struct ParrotDecoder {
     text: String,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
 }
 
-impl AnswerFold for Words {
-    fn event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamFault> {
-        let event: Value = serde_json::from_str(data).map_err(|_| StreamFault::NotJson(data.to_owned()))?;
+impl StreamDecoder for ParrotDecoder {
+    fn push_event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamError> {
+        let event: Value = serde_json::from_str(data).map_err(|_| StreamError::NotJson(data.to_owned()))?;
         if let Some(word) = event["word"].as_str() {
-            on_delta(Delta::Text(word));
+            on_delta(ReplyDelta::Text(word));
             self.text.push_str(word);
         }
         if let (Some(input_tokens), Some(output_tokens)) = (event["heard"].as_u64(), event["said"].as_u64()) {
-            self.usage = Some(Usage { input_tokens, output_tokens, ..Usage::default() });
+            self.usage = Some(TokenUsage { input_tokens, output_tokens, ..TokenUsage::default() });
         }
         Ok(())
     }
 
-    fn whole(&mut self, _: &Value, _: OnDelta<'_>) -> Result<bool, StreamFault> {
+    fn push_full_reply(&mut self, _: &Value, _: OnDelta<'_>) -> Result<bool, StreamError> {
         Ok(false)
     }
 
-    fn is_whole(&self) -> bool {
-        self.ended()
+    fn is_complete(&self) -> bool {
+        self.is_finished()
     }
 
-    fn ended(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.usage.is_some()
     }
 
-    fn finish(self: Box<Self>) -> Result<Folded, ModelError> {
+    fn finish(self: Box<Self>) -> Result<DecodedReply, ModelError> {
         let usage = self.usage.ok_or(ModelError::CutStream)?;
-        Ok(Folded { parts: vec![AnswerPart::Text(self.text)], stop_reason: StopReason::EndTurn, usage })
+        Ok(DecodedReply { parts: vec![ReplyPart::Text(self.text)], stop_reason: StopReason::EndTurn, usage })
     }
 }
 
-fn request(base_url: Option<String>) -> ModelRequest {
-    let say =
-        |role, text: &str| Message { role, parts: vec![Part::Text { text: Content::Text(text.to_owned()) }] };
+fn parrot_request(base_url: Option<String>) -> ModelRequest {
+    let say = |role, text: &str| Message {
+        role,
+        parts: vec![MessagePart::Text { text: Content::Text(text.to_owned()) }],
+    };
     ModelRequest {
         model: ModelRef { provider: "parrot".to_owned(), name: "grey".to_owned(), base_url },
         system: String::new(),
         tools: Vec::new(),
-        messages: vec![say(Role::User, "hello"), say(Role::Assistant, "hello"), say(Role::User, "good day")],
+        messages: vec![
+            say(MessageRole::User, "hello"),
+            say(MessageRole::Assistant, "hello"),
+            say(MessageRole::User, "good day"),
+        ],
         max_output_tokens: 100,
         temperature_milli: None,
         effort: None,
-        completion_tokens: false,
-        thought: None,
+        use_completion_tokens_field: false,
+        began_with_thought: None,
     }
 }
 
 #[test]
-fn its_body_is_its_own_to_the_byte() {
-    let body = render_as(&request(None), (&Parrot, "parrot"), &HashMap::new()).expect("renders");
+fn custom_protocol_renders_its_own_body() {
+    let body = render_with_protocol(&parrot_request(None), (&ParrotProtocol, "parrot"), &HashMap::new())
+        .expect("renders");
     let expected = r#"{"model":"grey","said":[["you","hello"],["me","hello"],["you","good day"]]}"#;
     assert_eq!(String::from_utf8(body).expect("text"), expected);
 }
 
 #[tokio::test]
-async fn it_is_spoken_to_over_http_with_its_key() {
+async fn custom_protocol_is_called_over_http_with_its_key() {
     type Heard = Arc<Mutex<Vec<(Option<String>, Bytes)>>>;
     let heard = Heard::default();
     let hears = Arc::clone(&heard);
@@ -138,16 +151,19 @@ async fn it_is_spoken_to_over_http_with_its_key() {
     let base = format!("http://{}", listener.local_addr().expect("an address"));
     let server =
         tokio::spawn(async move { axum::serve(listener, Router::new().route("/say", post(say))).await });
-    let request = request(Some(base.clone()));
-    let body = Bytes::from(render_as(&request, (&Parrot, "parrot"), &HashMap::new()).expect("renders"));
+    let request = parrot_request(Some(base.clone()));
+    let body = Bytes::from(
+        render_with_protocol(&request, (&ParrotProtocol, "parrot"), &HashMap::new()).expect("renders"),
+    );
     let client =
-        ModelClient::speaking(&Parrot, &request.model, &[base], Timeouts::default()).expect("a client");
-    let rendered = Rendered { model: request.model, body: body.clone() };
+        ModelClient::with_protocol(&ParrotProtocol, &request.model, &[base], ModelTimeouts::default())
+            .expect("a client");
+    let rendered = RenderedRequest { model: request.model, body: body.clone() };
     let key = Secret::new("polly").expect("a key");
     let mut told = String::new();
-    let mut tell = |delta: Delta<'_>| told.push_str(&format!("{delta:?} "));
-    let answer = client.call(&rendered, Attempt(1), Some(&key), &mut tell).await.expect("an answer");
-    assert_eq!(answer.parts, [AnswerPart::Text("good day".to_owned())]);
+    let mut tell = |delta: ReplyDelta<'_>| told.push_str(&format!("{delta:?} "));
+    let answer = client.call(&rendered, AttemptNumber(1), Some(&key), &mut tell).await.expect("an answer");
+    assert_eq!(answer.parts, [ReplyPart::Text("good day".to_owned())]);
     assert_eq!(
         (answer.usage.input_tokens, answer.usage.output_tokens, answer.stop_reason),
         (9, 2, StopReason::EndTurn)

@@ -8,52 +8,52 @@
 //! Invariants: the same request and blobs render to the same bytes; no call is repeated here; a stream
 //! without a stop reason is never an answer; a key stands in no error, log line or `Debug` output.
 
-mod answer;
 mod anthropic;
 mod classify;
 mod client;
-mod dialect;
 mod error;
-mod fold;
 mod openai;
 mod prices;
-mod proof;
+mod provider_protocol;
+mod reply;
 mod request;
+mod request_hash;
+mod request_transcript;
 mod responses;
 mod retry;
 mod scripted;
-mod text;
-mod transcript;
-mod trust;
+mod server_allowlist;
+mod stream_decoder;
+mod visible_text;
 
 pub use crate::secret::Secret;
-pub use answer::{AnswerPart, Delta, ModelAnswer, OnDelta, parse_args};
 pub use client::{
-    ANSWER_BYTES_MAX, ANTHROPIC_BASE_URL, BEGIN_TIME_MAX, CONNECT_TIMEOUT, ClientError, FIRST_BYTE_TIMEOUT,
-    IDLE_TIMEOUT, ModelClient, OPENAI_BASE_URL, Timeouts,
+    ANTHROPIC_BASE_URL, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, FIRST_EVENT_TIME_MAX, IDLE_TIMEOUT, ModelClient,
+    ModelClientError, ModelTimeouts, OPENAI_BASE_URL, REPLY_BYTES_MAX,
 };
-pub use dialect::Provider;
 pub use error::{ERROR_BODY_BYTES_MAX, ModelError, TimeoutKind};
-pub use prices::{Listed, ModelLimits, PriceError, PriceTable, unpriced};
-pub use proof::BodyHasher;
-pub use request::{BlobSource, ModelRequest, RenderError, Rendered, render, request_hash};
+pub use prices::{ModelLimits, PriceEntry, PriceError, PriceTable, unknown_price_message};
+pub use provider_protocol::ModelProvider;
+pub use reply::{ModelReply, OnDelta, ReplyDelta, ReplyPart, parse_tool_args};
+pub use request::{BlobSource, ModelRequest, RenderError, RenderedRequest, render, request_hash};
+pub use request_hash::BodyHasher;
+pub use request_transcript::{OMITTED_REPLIES_MARK, ROLE_MARK, RequestTranscript, SUMMARY_REQUEST_MARK};
 pub use retry::{
-    ATTEMPTS_CUT_MAX, ATTEMPTS_MAX, BACKOFF_BASE_MS, BACKOFF_CAP_MS, RETRY_AFTER_JITTER_MS,
+    ATTEMPTS_MAX, BACKOFF_BASE_MS, BACKOFF_CAP_MS, CUT_ATTEMPTS_MAX, RETRY_AFTER_JITTER_MS,
     RETRY_AFTER_MAX_MS, next_delay,
 };
 pub use scripted::{
-    AfterEnd, Attempt, DELAY_MS_MAX, Fault, FaultKind, Line, SCRIPT_BYTES_MAX, Script, ScriptError,
-    ScriptedCall, ScriptedModel, Step, When, thinking_signature,
+    AfterEnd, AttemptNumber, DELAY_MS_MAX, FaultKind, ModelScript, SCRIPT_BYTES_MAX, ScriptCondition,
+    ScriptError, ScriptedCall, ScriptedFault, ScriptedModel, ScriptedReply, ScriptedTurn, thinking_signature,
 };
-pub use transcript::{LEFT_OUT_MARK, ROLE_MARK, SUMMARY_MARK, Transcript};
-pub use trust::can_be_listed;
-pub(crate) use trust::goes_to_local_servers_alone;
+pub(crate) use server_allowlist::is_key_used_only_locally;
+pub use server_allowlist::is_valid_allowlist_entry;
 
 #[cfg(test)]
 mod example_tests;
 #[cfg(test)]
-mod fold_tests;
-#[cfg(test)]
 mod render_tests;
 #[cfg(test)]
 mod scripted_tests;
+#[cfg(test)]
+mod stream_decoder_tests;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use docket_schema::{
-    message::{ModelRef, Prices},
-    run::{Effort, ModelTerms, Models, temperature_milli},
+    message::{ModelRef, TokenPrices},
+    run::{ModelTerms, ReasoningEffort, RunModels, parse_temperature_milli},
 };
 use toml::{Table, Value};
 
-use super::dialect::Provider;
+use super::provider_protocol::ModelProvider;
 
 const BUILT_IN: &str = include_str!("prices.toml");
 
@@ -29,25 +29,25 @@ pub struct ModelLimits {
 
 /// What the table says of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed {
+pub struct PriceEntry {
     /// Prices; all 0 where unknown.
-    pub prices: Prices,
+    pub prices: TokenPrices,
     /// Limits; cautious ones where unknown.
     pub limits: ModelLimits,
     /// How hard it is to think, where its entry says so.
-    pub effort: Option<Effort>,
+    pub effort: Option<ReasoningEffort>,
     /// Its sampling temperature in thousandths, where its entry says so.
     pub temperature_milli: Option<u32>,
     /// Whether its answers are limited by `max_completion_tokens`, where its entry says so.
     pub completion_tokens: Option<bool>,
     /// Whether an entry names the model. Unknown prices are to be shown as unknown, not as free.
-    pub known: bool,
+    pub is_known: bool,
 }
 
 /// All entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriceTable {
-    entries: BTreeMap<String, Listed>,
+    entries: BTreeMap<String, PriceEntry>,
 }
 
 /// A price file that cannot be read. Names the key, so that the user finds the line.
@@ -60,7 +60,7 @@ pub enum PriceError {
     #[error(
         "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max, and effort, temperature, answer_limit at will"
     )]
-    Entry(String),
+    InvalidEntry(String),
     /// A key that does not belong there.
     #[error("`{entry}.{key}` is not known; remove it")]
     UnknownKey {
@@ -71,7 +71,7 @@ pub enum PriceError {
     },
     /// A key is missing, or its value is not what it must be.
     #[error("`{entry}.{key}` must be {expected}")]
-    Value {
+    InvalidValue {
         /// The entry.
         entry: String,
         /// The key.
@@ -81,7 +81,7 @@ pub enum PriceError {
     },
 }
 
-const KEYS: [&str; 9] = [
+const ENTRY_KEYS: [&str; 9] = [
     "input",
     "output",
     "cache_read",
@@ -99,24 +99,24 @@ impl PriceTable {
     /// # Errors
     /// [`PriceError`] at the first mistake in `user`.
     pub fn load(user: Option<&str>) -> Result<Self, PriceError> {
-        let mut entries = parse(BUILT_IN).expect("the built-in table is tested");
+        let mut entries = parse_entries(BUILT_IN).expect("the built-in table is tested");
         if let Some(user) = user {
-            entries.extend(parse(user)?);
+            entries.extend(parse_entries(user)?);
         }
         Ok(Self { entries })
     }
 
     /// What is known of `model`: the entry with the longest prefix of its name. A model costs the same by
     /// whichever protocol of its provider it is asked.
-    pub fn of(&self, model: &ModelRef) -> Listed {
-        let own = self.named(&model.to_string());
-        if own.known || Provider::of(model) != Ok(Provider::OpenAiResponses) {
+    pub fn entry_for(&self, model: &ModelRef) -> PriceEntry {
+        let own = self.entry_by_name(&model.to_string());
+        if own.is_known || ModelProvider::for_model(model) != Ok(ModelProvider::OpenAiResponses) {
             return own;
         }
-        self.named(&format!("{}:{}", Provider::OpenAi.name(), model.name))
+        self.entry_by_name(&format!("{}:{}", ModelProvider::OpenAi.name(), model.name))
     }
 
-    fn named(&self, name: &str) -> Listed {
+    fn entry_by_name(&self, name: &str) -> PriceEntry {
         let matches = |prefix: &str| {
             name.strip_prefix(prefix).is_some_and(|rest| {
                 rest.is_empty() || prefix.ends_with(':') || rest.starts_with(['-', '@', ':'])
@@ -125,8 +125,8 @@ impl PriceTable {
         let best =
             self.entries.iter().filter(|(prefix, _)| matches(prefix)).max_by_key(|(prefix, _)| prefix.len());
         best.map_or(
-            Listed {
-                prices: Prices::default(),
+            PriceEntry {
+                prices: TokenPrices::default(),
                 limits: ModelLimits {
                     context_tokens: UNKNOWN_CONTEXT_TOKENS,
                     output_tokens_max: UNKNOWN_OUTPUT_TOKENS_MAX,
@@ -134,34 +134,36 @@ impl PriceTable {
                 effort: None,
                 temperature_milli: None,
                 completion_tokens: None,
-                known: false,
+                is_known: false,
             },
             |(_, listed)| *listed,
         )
     }
 
     /// `model` as a run pins it that has no other.
-    pub fn models(&self, model: &ModelRef) -> Models {
-        Models::only(model.clone(), self.terms(model))
+    pub fn single_model(&self, model: &ModelRef) -> RunModels {
+        RunModels::single_model(model.clone(), self.model_terms(model))
     }
 
     /// The terms of `model` as a run pins them.
-    pub fn terms(&self, model: &ModelRef) -> ModelTerms {
-        let listed = self.of(model);
+    pub fn model_terms(&self, model: &ModelRef) -> ModelTerms {
+        let listed = self.entry_for(model);
         ModelTerms {
             context_tokens: listed.limits.context_tokens,
             output_tokens_max: listed.limits.output_tokens_max,
             prices: listed.prices,
-            priced: listed.known,
+            priced: listed.is_known,
             effort: listed.effort,
             temperature_milli: listed.temperature_milli,
-            completion_tokens: listed.completion_tokens.unwrap_or_else(|| is_of_openai(model)),
+            completion_tokens: listed
+                .completion_tokens
+                .unwrap_or_else(|| requires_completion_tokens_field(model)),
         }
     }
 }
 
 /// Why a budget of money cannot be kept with a model that the price table does not name, and what to do.
-pub fn unpriced(model: &ModelRef) -> String {
+pub fn unknown_price_message(model: &ModelRef) -> String {
     format!(
         "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml, \
          where the task is submitted and where its worker runs"
@@ -169,42 +171,43 @@ pub fn unpriced(model: &ModelRef) -> String {
 }
 
 /// Hosts of OpenAI's models at Azure.
-const AZURE: [&str; 3] = [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
+const AZURE_HOSTS: [&str; 3] =
+    [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
 /// Beginnings of names of OpenAI's models that think: they refuse `max_tokens`, also behind a gateway.
-const THINKING: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
+const REASONING_MODEL_PREFIXES: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
 
 /// Whether a model in Chat Completions is OpenAI's own, and refuses `max_tokens` or may do so; other servers mostly
 /// know nothing else.
-fn is_of_openai(model: &ModelRef) -> bool {
-    if Provider::of(model) != Ok(Provider::OpenAi) {
+fn requires_completion_tokens_field(model: &ModelRef) -> bool {
+    if ModelProvider::for_model(model) != Ok(ModelProvider::OpenAi) {
         return false;
     }
     let host = model.base_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, rest)| rest);
     let host = host.and_then(|rest| rest.split(['/', ':']).next());
     let name = model.name.strip_prefix("openai/").unwrap_or(&model.name);
-    let thinks = THINKING.iter().any(|begin| {
+    let thinks = REASONING_MODEL_PREFIXES.iter().any(|begin| {
         name.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     });
-    thinks || host.is_some_and(|host| AZURE.iter().any(|azure| host.ends_with(azure)))
+    thinks || host.is_some_and(|host| AZURE_HOSTS.iter().any(|azure| host.ends_with(azure)))
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, Listed>, PriceError> {
+fn parse_entries(text: &str) -> Result<BTreeMap<String, PriceEntry>, PriceError> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         PriceError::Syntax(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
     })?;
-    table.into_iter().map(|(name, value)| listed(&name, &value).map(|listed| (name, listed))).collect()
+    table.into_iter().map(|(name, value)| parse_entry(&name, &value).map(|listed| (name, listed))).collect()
 }
 
-fn listed(name: &str, value: &Value) -> Result<Listed, PriceError> {
+fn parse_entry(name: &str, value: &Value) -> Result<PriceEntry, PriceError> {
     let table = value.as_table().filter(|_| name.contains(':'));
-    let table = table.ok_or_else(|| PriceError::Entry(name.to_owned()))?;
-    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+    let table = table.ok_or_else(|| PriceError::InvalidEntry(name.to_owned()))?;
+    if let Some(key) = table.keys().find(|key| !ENTRY_KEYS.contains(&key.as_str())) {
         return Err(PriceError::UnknownKey { entry: name.to_owned(), key: key.clone() });
     }
-    let fault = |key, expected| PriceError::Value { entry: name.to_owned(), key, expected };
+    let fault = |key, expected| PriceError::InvalidValue { entry: name.to_owned(), key, expected };
     let price = |key| {
         let text = table.get(key).and_then(Value::as_str);
-        text.and_then(nano_dollars).ok_or_else(|| {
+        text.and_then(parse_nano_dollars).ok_or_else(|| {
             fault(key, "dollars per million tokens as text with at most three decimals, like \"0.25\"")
         })
     };
@@ -215,32 +218,33 @@ fn listed(name: &str, value: &Value) -> Result<Listed, PriceError> {
             .filter(|number| *number > 0)
             .ok_or_else(|| fault(key, "a number of tokens above 0, like 200_000"))
     };
-    let effort = match table.get("effort").map(|value| value.as_str().map(str::parse::<Effort>)) {
+    let effort = match table.get("effort").map(|value| value.as_str().map(str::parse::<ReasoningEffort>)) {
         None => None,
         Some(Some(Ok(effort))) => Some(effort),
         Some(Some(Err(_)) | None) => return Err(fault("effort", "\"low\", \"medium\" or \"high\"")),
     };
-    let temperature = match table.get("temperature").map(|value| value.as_str().and_then(temperature_milli)) {
-        None => None,
-        Some(Some(milli)) => Some(milli),
-        Some(None) => {
-            return Err(fault(
-                "temperature",
-                "text from \"0\" to \"2\" with at most three decimals, like \"0.2\"",
-            ));
-        }
-    };
+    let temperature =
+        match table.get("temperature").map(|value| value.as_str().and_then(parse_temperature_milli)) {
+            None => None,
+            Some(Some(milli)) => Some(milli),
+            Some(None) => {
+                return Err(fault(
+                    "temperature",
+                    "text from \"0\" to \"2\" with at most three decimals, like \"0.2\"",
+                ));
+            }
+        };
     let completion_tokens = match table.get("answer_limit").map(Value::as_str) {
         None => None,
         Some(Some("max_completion_tokens")) => Some(true),
         Some(Some("max_tokens")) => Some(false),
         Some(_) => return Err(fault("answer_limit", "\"max_completion_tokens\" or \"max_tokens\"")),
     };
-    Ok(Listed {
+    Ok(PriceEntry {
         effort,
         completion_tokens,
         temperature_milli: temperature,
-        prices: Prices {
+        prices: TokenPrices {
             input_nusd: price("input")?,
             output_nusd: price("output")?,
             cache_read_nusd: price("cache_read")?,
@@ -250,12 +254,12 @@ fn listed(name: &str, value: &Value) -> Result<Listed, PriceError> {
             context_tokens: tokens("context_tokens")?,
             output_tokens_max: tokens("output_tokens_max")?,
         },
-        known: true,
+        is_known: true,
     })
 }
 
 /// Dollars per million tokens are thousands of nano-dollars per token.
-fn nano_dollars(text: &str) -> Option<u64> {
+fn parse_nano_dollars(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 3 {
@@ -268,16 +272,16 @@ fn nano_dollars(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn model(text: &str) -> ModelRef {
+    fn parse_model(text: &str) -> ModelRef {
         text.parse().expect("legal")
     }
 
     #[test]
-    fn the_longest_prefix_that_ends_at_a_boundary_wins() {
+    fn longest_prefix_ending_at_a_boundary_wins() {
         let table = PriceTable::load(None).expect("built in");
         let input = |name: &str| {
-            let listed = table.of(&model(name));
-            listed.known.then_some(listed.prices.input_nusd)
+            let listed = table.entry_for(&parse_model(name));
+            listed.is_known.then_some(listed.prices.input_nusd)
         };
         for (name, expected) in [
             ("anthropic:claude-opus-5-5", Some(4000)),
@@ -293,13 +297,13 @@ mod tests {
         ] {
             assert_eq!(input(name), expected, "{name}");
         }
-        let unknown = table.of(&model("openai:qwen2.5-coder:7b"));
-        assert_eq!(unknown.prices, Prices::default());
+        let unknown = table.entry_for(&parse_model("openai:qwen2.5-coder:7b"));
+        assert_eq!(unknown.prices, TokenPrices::default());
         assert_eq!(unknown.limits.context_tokens, UNKNOWN_CONTEXT_TOKENS);
     }
 
     #[test]
-    fn the_answers_limit_has_the_name_that_its_server_takes() {
+    fn output_limit_field_matches_the_server() {
         let user = "[\"openai:gpt-5-local\"]\ninput=\"0\"\noutput=\"0\"\ncache_read=\"0\"\ncache_write=\"0\"\n\
                     context_tokens=9\noutput_tokens_max=9\nanswer_limit=\"max_tokens\"\n";
         let table = PriceTable::load(Some(user)).expect("valid");
@@ -312,8 +316,8 @@ mod tests {
             ("openai:gpt-5-local", "http://localhost:1/v1", false),
             ("anthropic:o3", "http://localhost:1", false),
         ] {
-            let model = ModelRef { base_url: Some(at.to_owned()), ..model(name) };
-            assert_eq!(table.terms(&model).completion_tokens, expected, "{name} at {at}");
+            let model = ModelRef { base_url: Some(at.to_owned()), ..parse_model(name) };
+            assert_eq!(table.model_terms(&model).completion_tokens, expected, "{name} at {at}");
         }
     }
 
@@ -321,13 +325,13 @@ mod tests {
     fn prices_follow_the_usual_order() {
         let table = PriceTable::load(None).expect("built in");
         for (name, listed) in &table.entries {
-            let Prices { input_nusd, output_nusd, cache_read_nusd, .. } = listed.prices;
+            let TokenPrices { input_nusd, output_nusd, cache_read_nusd, .. } = listed.prices;
             assert!(cache_read_nusd <= input_nusd && input_nusd <= output_nusd, "{name}");
         }
     }
 
     #[test]
-    fn a_users_file_adds_and_replaces() {
+    fn user_file_adds_and_replaces_entries() {
         let entry = |name: &str| {
             format!(
                 "[\"{name}\"]\ninput=\"0.5\"\noutput=\"1.125\"\ncache_read=\"0\"\ncache_write=\"0\"\n\
@@ -337,14 +341,14 @@ mod tests {
         let user = entry("openai:qwen2.5-coder") + &entry("anthropic:claude-opus-5");
         let table = PriceTable::load(Some(&user)).expect("valid");
         for name in ["openai:qwen2.5-coder:7b", "anthropic:claude-opus-5"] {
-            let listed = table.of(&model(name));
+            let listed = table.entry_for(&parse_model(name));
             assert_eq!((listed.prices.input_nusd, listed.prices.output_nusd), (500, 1125), "{name}");
             assert_eq!(listed.limits, ModelLimits { context_tokens: 8192, output_tokens_max: 1024 });
         }
     }
 
     #[test]
-    fn a_mistake_is_named_by_its_key() {
+    fn price_errors_name_the_key() {
         for (user, named) in [
             ("[\"openai:x\"", "not TOML"),
             ("[x]\n", "`x` must be a table"),

@@ -8,41 +8,41 @@ use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
     ids::{BlobHash, Turn},
-    message::{CallId, Message, ModelRef, Part, Role, ToolSpec, ToolUse},
-    run::Effort,
+    message::{CallId, Message, MessagePart, MessageRole, ModelRef, ToolSpec, ToolUse},
+    run::ReasoningEffort,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{ModelRequest, RenderError, render, request_hash};
 
-type Blobs = HashMap<BlobHash, Bytes>;
+type BlobMap = HashMap<BlobHash, Bytes>;
 
-fn call(turn: u32, index: usize) -> CallId {
-    CallId::tool(Turn(turn), index)
+fn call_id(turn: u32, index: usize) -> CallId {
+    CallId::for_tool(Turn(turn), index)
 }
 
-fn tool_use(turn: u32, index: usize, name: &str, args: Value) -> Part {
-    Part::ToolUse(ToolUse { call: call(turn, index), name: name.to_owned(), args, malformed: None })
+fn tool_use(turn: u32, index: usize, name: &str, args: Value) -> MessagePart {
+    MessagePart::ToolUse(ToolUse { call: call_id(turn, index), name: name.to_owned(), args, malformed: None })
 }
 
-fn result(turn: u32, index: usize, content: impl Into<Content>, is_error: bool) -> Part {
-    Part::ToolResult { call: call(turn, index), content: content.into(), is_error }
+fn tool_result(turn: u32, index: usize, content: impl Into<Content>, is_error: bool) -> MessagePart {
+    MessagePart::ToolResult { call: call_id(turn, index), content: content.into(), is_error }
 }
 
-fn text(text: &str) -> Part {
-    Part::Text { text: text.into() }
+fn text_part(text: &str) -> MessagePart {
+    MessagePart::Text { text: text.into() }
 }
 
-fn user(parts: Vec<Part>) -> Message {
-    Message { role: Role::User, parts }
+fn user_message(parts: Vec<MessagePart>) -> Message {
+    Message { role: MessageRole::User, parts }
 }
 
-fn assistant(parts: Vec<Part>) -> Message {
-    Message { role: Role::Assistant, parts }
+fn assistant_message(parts: Vec<MessagePart>) -> Message {
+    Message { role: MessageRole::Assistant, parts }
 }
 
-fn request(model: &str, messages: Vec<Message>) -> ModelRequest {
+fn model_request(model: &str, messages: Vec<Message>) -> ModelRequest {
     let tool = |name: &str| ToolSpec {
         name: name.to_owned(),
         description: format!("Does {name}."),
@@ -56,56 +56,62 @@ fn request(model: &str, messages: Vec<Message>) -> ModelRequest {
         max_output_tokens: 8192,
         temperature_milli: Some(300),
         effort: None,
-        completion_tokens: false,
-        thought: None,
+        use_completion_tokens_field: false,
+        began_with_thought: None,
     }
 }
 
 /// Every kind of part, and what goes wrong with each.
-fn every_part(thinking_of: &str, thinking: Value) -> (Vec<Message>, Blobs) {
+fn every_part(thinking_of: &str, thinking: Value) -> (Vec<Message>, BlobMap) {
     let long = b"a long file\x1b[0m".to_vec();
-    let blob = BlobRef::of(&long);
+    let blob = BlobRef::for_bytes(&long);
     let messages = vec![
-        user(vec![text("Fix the \"parser\".\n"), text("  ")]),
-        assistant(vec![
-            Part::Thinking { provider: thinking_of.to_owned(), data: thinking },
-            Part::Thinking { provider: "elsewhere".to_owned(), data: json!({"x": 1}) },
-            text("I look."),
+        user_message(vec![text_part("Fix the \"parser\".\n"), text_part("  ")]),
+        assistant_message(vec![
+            MessagePart::Thinking { provider: thinking_of.to_owned(), data: thinking },
+            MessagePart::Thinking { provider: "elsewhere".to_owned(), data: json!({"x": 1}) },
+            text_part("I look."),
             tool_use(1, 0, "read_file", json!({"path": "z.rs", "a": [1, 2.5, {"y": null, "b": true}]})),
             tool_use(1, 1, "read file!", json!({})),
-            Part::ToolUse(ToolUse {
-                call: call(1, 2),
+            MessagePart::ToolUse(ToolUse {
+                call: call_id(1, 2),
                 name: "edit_file".to_owned(),
                 args: Value::Null,
                 malformed: Some("{\"path\": \"z".to_owned()),
             }),
         ]),
-        user(vec![
-            result(1, 2, "the arguments are no JSON", true),
-            result(1, 0, Content::Blob(blob), false),
-            text("And mind the tests, ünïcode \u{202e}too."),
+        user_message(vec![
+            tool_result(1, 2, "the arguments are no JSON", true),
+            tool_result(1, 0, Content::Blob(blob), false),
+            text_part("And mind the tests, ünïcode \u{202e}too."),
         ]),
-        user(vec![result(1, 1, "", true)]),
-        assistant(vec![Part::Thinking { provider: thinking_of.to_owned(), data: json!({"alone": 1}) }]),
-        user(vec![text("You said nothing. Go on.")]),
-        assistant(vec![text("Once more."), tool_use(2, 0, "read_file", json!({"path": "b.bin"}))]),
-        user(vec![result(2, 0, Content::B64(STANDARD.encode(b"\x00\xffbin")), false)]),
+        user_message(vec![tool_result(1, 1, "", true)]),
+        assistant_message(vec![MessagePart::Thinking {
+            provider: thinking_of.to_owned(),
+            data: json!({"alone": 1}),
+        }]),
+        user_message(vec![text_part("You said nothing. Go on.")]),
+        assistant_message(vec![
+            text_part("Once more."),
+            tool_use(2, 0, "read_file", json!({"path": "b.bin"})),
+        ]),
+        user_message(vec![tool_result(2, 0, Content::B64(STANDARD.encode(b"\x00\xffbin")), false)]),
     ];
-    (messages, Blobs::from([(blob.hash, Bytes::from(long))]))
+    (messages, BlobMap::from([(blob.hash, Bytes::from(long))]))
 }
 
 #[test]
 fn golden_bytes_of_anthropic() {
     let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "sig=="});
     let (messages, blobs) = every_part("anthropic", thinking);
-    let body = render(&request("anthropic:claude-x", messages), &blobs).expect("well-formed");
+    let body = render(&model_request("anthropic:claude-x", messages), &blobs).expect("well-formed");
     insta::assert_snapshot!("anthropic_body", String::from_utf8(body).expect("UTF-8"));
 }
 
 #[test]
 fn golden_bytes_of_openai() {
     let (messages, blobs) = every_part("openai", json!({"reasoning_content": "hm"}));
-    let mut request = request("openai:gpt-x", messages);
+    let mut request = model_request("openai:gpt-x", messages);
     let body = render(&request, &blobs).expect("well-formed");
     insta::assert_snapshot!("openai_body", String::from_utf8(body).expect("UTF-8"));
     // Elsewhere the limit has its older name.
@@ -115,21 +121,26 @@ fn golden_bytes_of_openai() {
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(8192), &Value::Null));
     assert_eq!(body["temperature"], Value::Null);
     // But for OpenAI's own models, wherever they are.
-    request.completion_tokens = true;
+    request.use_completion_tokens_field = true;
     let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&Value::Null, &json!(8192)));
 }
 
 #[test]
-fn effort_is_asked_for_in_each_protocols_own_words() {
+fn effort_uses_the_field_of_each_protocol() {
     let body = |model: &str, effort, max_output_tokens| -> Value {
-        let request =
-            ModelRequest { effort, max_output_tokens, ..request(model, vec![user(vec![text("go")])]) };
-        serde_json::from_slice(&render(&request, &Blobs::new()).expect("well-formed")).expect("JSON")
+        let request = ModelRequest {
+            effort,
+            max_output_tokens,
+            ..model_request(model, vec![user_message(vec![text_part("go")])])
+        };
+        serde_json::from_slice(&render(&request, &BlobMap::new()).expect("well-formed")).expect("JSON")
     };
-    for (effort, name, budget) in
-        [(Effort::Low, "low", 1024), (Effort::Medium, "medium", 8192), (Effort::High, "high", 24_576)]
-    {
+    for (effort, name, budget) in [
+        (ReasoningEffort::Low, "low", 1024),
+        (ReasoningEffort::Medium, "medium", 8192),
+        (ReasoningEffort::High, "high", 24_576),
+    ] {
         let chat = body("openai:gpt-x", Some(effort), 64_000);
         assert_eq!((&chat["reasoning_effort"], &chat["temperature"]), (&json!(name), &json!(0.3)));
         let responses = body("openai-responses:gpt-5-x", Some(effort), 64_000);
@@ -158,13 +169,13 @@ fn effort_is_asked_for_in_each_protocols_own_words() {
         (None, 1500, None),
     ] {
         let of = ModelRequest {
-            effort: Some(Effort::Low),
+            effort: Some(ReasoningEffort::Low),
             max_output_tokens,
-            thought,
-            ..request("anthropic:claude-haiku-4-5", vec![user(vec![text("go")])])
+            began_with_thought: thought,
+            ..model_request("anthropic:claude-haiku-4-5", vec![user_message(vec![text_part("go")])])
         };
         let body: Value =
-            serde_json::from_slice(&render(&of, &Blobs::new()).expect("well-formed")).expect("JSON");
+            serde_json::from_slice(&render(&of, &BlobMap::new()).expect("well-formed")).expect("JSON");
         let budget = budget.map_or(Value::Null, |budget: u64| json!(budget));
         assert_eq!(body["thinking"]["budget_tokens"], budget, "{thought:?} {max_output_tokens}");
     }
@@ -181,7 +192,7 @@ fn golden_bytes_of_openai_responses() {
     let thinking = json!({"type": "reasoning", "id": "rs_1", "status": null, "encrypted_content": "gAAA",
         "summary": [{"type": "summary_text", "text": "hm"}]});
     let (messages, blobs) = every_part("openai-responses", thinking);
-    let mut request = request("openai-responses:gpt-5-x", messages);
+    let mut request = model_request("openai-responses:gpt-5-x", messages);
     let body = render(&request, &blobs).expect("well-formed");
     insta::assert_snapshot!("openai_responses_body", String::from_utf8(body).expect("UTF-8"));
     // A model that does not reason refuses to be asked for its reasoning.
@@ -195,50 +206,65 @@ fn golden_bytes_of_openai_responses() {
 }
 
 #[test]
-fn what_providers_would_refuse_is_never_a_request() {
-    let missing = BlobRef::of(b"gone");
-    let ask = || user(vec![text("go")]);
-    let use_one = || assistant(vec![tool_use(1, 0, "read_file", json!({}))]);
-    let answer = || result(1, 0, "x", false);
+fn invalid_conversations_are_rejected_before_sending() {
+    let missing = BlobRef::for_bytes(b"gone");
+    let ask = || user_message(vec![text_part("go")]);
+    let use_one = || assistant_message(vec![tool_use(1, 0, "read_file", json!({}))]);
+    let answer = || tool_result(1, 0, "x", false);
     for (messages, expected) in [
-        (vec![], RenderError::NotTheUsersTurn),
-        (vec![user(vec![text(" ")])], RenderError::NotTheUsersTurn),
-        (vec![assistant(vec![text("x")]), ask()], RenderError::NotTheUsersTurn),
-        (vec![ask(), assistant(vec![text("x")])], RenderError::NotTheUsersTurn),
-        (vec![ask(), use_one(), ask()], RenderError::DanglingCall(call(1, 0))),
-        (vec![ask(), use_one(), user(vec![answer(), answer()])], RenderError::Twice(call(1, 0))),
+        (vec![], RenderError::NotUserTurn),
+        (vec![user_message(vec![text_part(" ")])], RenderError::NotUserTurn),
+        (vec![assistant_message(vec![text_part("x")]), ask()], RenderError::NotUserTurn),
+        (vec![ask(), assistant_message(vec![text_part("x")])], RenderError::NotUserTurn),
+        (vec![ask(), use_one(), ask()], RenderError::DanglingCall(call_id(1, 0))),
         (
-            vec![ask(), use_one(), user(vec![answer()]), assistant(vec![text("x")]), user(vec![answer()])],
-            RenderError::UnknownResult(call(1, 0)),
+            vec![ask(), use_one(), user_message(vec![answer(), answer()])],
+            RenderError::DuplicateCall(call_id(1, 0)),
         ),
-        (vec![user(vec![answer()])], RenderError::UnknownResult(call(1, 0))),
-        (vec![ask(), use_one(), use_one(), user(vec![answer()])], RenderError::Twice(call(1, 0))),
-        (vec![ask(), assistant(vec![answer()]), ask()], RenderError::WrongSide(1)),
         (
-            vec![user(vec![Part::Text { text: Content::Blob(missing) }])],
+            vec![
+                ask(),
+                use_one(),
+                user_message(vec![answer()]),
+                assistant_message(vec![text_part("x")]),
+                user_message(vec![answer()]),
+            ],
+            RenderError::UnknownResult(call_id(1, 0)),
+        ),
+        (vec![user_message(vec![answer()])], RenderError::UnknownResult(call_id(1, 0))),
+        (
+            vec![ask(), use_one(), use_one(), user_message(vec![answer()])],
+            RenderError::DuplicateCall(call_id(1, 0)),
+        ),
+        (vec![ask(), assistant_message(vec![answer()]), ask()], RenderError::WrongRole(1)),
+        (
+            vec![user_message(vec![MessagePart::Text { text: Content::Blob(missing) }])],
             RenderError::MissingBlob(missing.hash),
         ),
-        (vec![user(vec![Part::Text { text: Content::B64("!".to_owned()) }])], RenderError::DamagedBase64),
+        (
+            vec![user_message(vec![MessagePart::Text { text: Content::B64("!".to_owned()) }])],
+            RenderError::DamagedBase64,
+        ),
     ] {
         for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
-            let request = request(model, messages.clone());
-            assert_eq!(render(&request, &Blobs::new()), Err(expected.clone()), "{messages:?}");
+            let request = model_request(model, messages.clone());
+            assert_eq!(render(&request, &BlobMap::new()), Err(expected.clone()), "{messages:?}");
         }
     }
     let model = ModelRef { provider: "acme".to_owned(), name: "x".to_owned(), base_url: None };
-    let request = ModelRequest { model, ..request("openai:x", vec![ask()]) };
-    assert_eq!(render(&request, &Blobs::new()), Err(RenderError::UnknownProvider("acme".to_owned())));
+    let request = ModelRequest { model, ..model_request("openai:x", vec![ask()]) };
+    assert_eq!(render(&request, &BlobMap::new()), Err(RenderError::UnknownProvider("acme".to_owned())));
 }
 
 #[test]
-fn the_request_before_is_a_prefix_up_to_its_marks() {
+fn previous_request_is_a_prefix_up_to_its_cache_marks() {
     let messages = |turns: u32| {
-        let mut messages = vec![user(vec![text("go")])];
+        let mut messages = vec![user_message(vec![text_part("go")])];
         for turn in 1..=turns {
-            messages.push(assistant(vec![tool_use(turn, 0, "read_file", json!({"path": "a"}))]));
-            messages.push(user(vec![result(turn, 0, "x", false)]));
+            messages.push(assistant_message(vec![tool_use(turn, 0, "read_file", json!({"path": "a"}))]));
+            messages.push(user_message(vec![tool_result(turn, 0, "x", false)]));
         }
-        let body = render(&request("anthropic:x", messages), &Blobs::new()).expect("well-formed");
+        let body = render(&model_request("anthropic:x", messages), &BlobMap::new()).expect("well-formed");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         body["messages"].as_array().expect("messages").clone()
     };
@@ -255,7 +281,7 @@ fn the_request_before_is_a_prefix_up_to_its_marks() {
 
 /// One answer of the model and what became of it.
 #[derive(Debug, Clone)]
-struct Batch {
+struct ToolBatch {
     results: Vec<String>,
     tell: Option<String>,
     /// By how much the results are out of order.
@@ -270,40 +296,43 @@ prop_compose! {
         tell in prop::option::of("[ a-z]{0,6}"),
         rotate in 0usize..5,
         split: bool,
-    ) -> Batch {
-        Batch { results, tell, rotate, split }
+    ) -> ToolBatch {
+        ToolBatch { results, tell, rotate, split }
     }
 }
 
 /// A conversation as the driver makes it: each batch with its results in any order, maybe split over
 /// several user messages, maybe with a person's text between them, maybe with an empty answer.
-fn conversation(batches: &[Batch]) -> Vec<Message> {
-    let mut messages = vec![user(vec![text("go")])];
-    for (index, Batch { results, tell, rotate, split }) in batches.iter().enumerate() {
+fn conversation(batches: &[ToolBatch]) -> Vec<Message> {
+    let mut messages = vec![user_message(vec![text_part("go")])];
+    for (index, ToolBatch { results, tell, rotate, split }) in batches.iter().enumerate() {
         let turn = u32::try_from(index).expect("small") + 1;
-        let mut said: Vec<Part> = tell.iter().map(|tell| text(tell)).collect();
+        let mut said: Vec<MessagePart> = tell.iter().map(|tell| text_part(tell)).collect();
         let names = ["read_file", "no such tool", "", "edit_file", "x"];
         said.extend((0..results.len()).map(|call| tool_use(turn, call, names[call], json!({"n": call}))));
-        messages.push(assistant(said));
-        let mut answers: Vec<Part> =
-            results.iter().enumerate().map(|(call, text)| result(turn, call, text.clone(), *split)).collect();
+        messages.push(assistant_message(said));
+        let mut answers: Vec<MessagePart> = results
+            .iter()
+            .enumerate()
+            .map(|(call, text)| tool_result(turn, call, text.clone(), *split))
+            .collect();
         let count = answers.len().max(1);
         answers.rotate_left(rotate % count);
         if let Some(tell) = tell {
-            answers.insert(answers.len() / 2, text(tell));
+            answers.insert(answers.len() / 2, text_part(tell));
         }
         if *split {
-            messages.extend(answers.into_iter().map(|part| user(vec![part])));
+            messages.extend(answers.into_iter().map(|part| user_message(vec![part])));
         } else {
-            messages.push(user(answers));
+            messages.push(user_message(answers));
         }
     }
-    messages.push(user(vec![text("on")]));
+    messages.push(user_message(vec![text_part("on")]));
     messages
 }
 
 /// Ids of the blocks of `kind` in an Anthropic message, in order.
-fn ids(message: &Value, kind: &str, field: &str) -> Vec<String> {
+fn block_ids(message: &Value, kind: &str, field: &str) -> Vec<String> {
     let blocks = message["content"].as_array().expect("blocks");
     let of_kind = blocks.iter().filter(|block| block["type"] == kind);
     of_kind.map(|block| block[field].as_str().expect("an id").to_owned()).collect()
@@ -311,28 +340,28 @@ fn ids(message: &Value, kind: &str, field: &str) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn well_formed_conversations_render_to_what_providers_accept(
+    fn well_formed_conversations_render_to_valid_requests(
         batches in prop::collection::vec(any_batch(), 0..6)
     ) {
         let messages = conversation(&batches);
         for model in ["anthropic:x", "openai:x", "openai-responses:x"] {
-            let request = request(model, messages.clone());
-            let body = render(&request, &Blobs::new()).expect("well-formed");
-            let again = render(&request.clone(), &Blobs::new()).expect("well-formed");
+            let request = model_request(model, messages.clone());
+            let body = render(&request, &BlobMap::new()).expect("well-formed");
+            let again = render(&request.clone(), &BlobMap::new()).expect("well-formed");
             prop_assert_eq!(request_hash(&body), request_hash(&again));
             prop_assert_eq!(&body, &again);
         }
-        let body = render(&request("anthropic:x", messages.clone()), &Blobs::new()).expect("well-formed");
+        let body = render(&model_request("anthropic:x", messages.clone()), &BlobMap::new()).expect("well-formed");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         let said = body["messages"].as_array().expect("messages");
         for (index, message) in said.iter().enumerate() {
             prop_assert_eq!(&message["role"], if index % 2 == 0 { "user" } else { "assistant" });
             prop_assert!(!message["content"].as_array().expect("blocks").is_empty());
-            let uses = ids(message, "tool_use", "id");
-            let results = said.get(index + 1).map(|next| ids(next, "tool_result", "tool_use_id"));
+            let uses = block_ids(message, "tool_use", "id");
+            let results = said.get(index + 1).map(|next| block_ids(next, "tool_result", "tool_use_id"));
             prop_assert_eq!(uses, results.unwrap_or_default());
         }
-        let body = render(&request("openai-responses:x", messages.clone()), &Blobs::new()).expect("well-formed");
+        let body = render(&model_request("openai-responses:x", messages.clone()), &BlobMap::new()).expect("well-formed");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         let mut open: Vec<&Value> = Vec::new();
         for item in body["input"].as_array().expect("items") {
@@ -343,7 +372,7 @@ proptest! {
             }
         }
         prop_assert!(open.is_empty());
-        let body = render(&request("openai:x", messages), &Blobs::new()).expect("well-formed");
+        let body = render(&model_request("openai:x", messages), &BlobMap::new()).expect("well-formed");
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         let mut open: Vec<Value> = Vec::new();
         for message in body["messages"].as_array().expect("messages") {

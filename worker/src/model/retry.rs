@@ -9,7 +9,7 @@ use super::error::ModelError;
 /// about two minutes; what lasts longer is the queue's to retry, without holding a worker.
 pub const ATTEMPTS_MAX: u32 = 10;
 /// Attempts that were cut or timed out: each may have been paid for, or has cost minutes.
-pub const ATTEMPTS_CUT_MAX: u32 = 4;
+pub const CUT_ATTEMPTS_MAX: u32 = 4;
 /// First wait, before jitter; it doubles with each attempt.
 pub const BACKOFF_BASE_MS: u64 = 500;
 /// Longest wait of our own choosing, before jitter.
@@ -23,7 +23,7 @@ pub const RETRY_AFTER_JITTER_MS: u64 = 250;
 /// A wait the provider demands is kept to the millisecond, plus at most [`RETRY_AFTER_JITTER_MS`];
 /// any other is random between 0 and a bound that doubles (full jitter).
 pub fn next_delay(attempt: u32, error: &ModelError, random: u64) -> Option<Duration> {
-    if !error.retryable() || attempt >= attempts_max(error) {
+    if !error.is_retryable() || attempt >= max_attempts(error) {
         return None;
     }
     let ms = match error.retry_after_ms() {
@@ -38,9 +38,9 @@ pub fn next_delay(attempt: u32, error: &ModelError, random: u64) -> Option<Durat
     Some(Duration::from_millis(ms))
 }
 
-const fn attempts_max(error: &ModelError) -> u32 {
+const fn max_attempts(error: &ModelError) -> u32 {
     match error {
-        ModelError::CutStream | ModelError::Timeout { .. } => ATTEMPTS_CUT_MAX,
+        ModelError::CutStream | ModelError::Timeout { .. } => CUT_ATTEMPTS_MAX,
         ModelError::RateLimited { .. }
         | ModelError::Overloaded { .. }
         | ModelError::Server { .. }
@@ -65,7 +65,7 @@ mod tests {
     const OVERLOADED: ModelError = ModelError::Overloaded { retry_after_ms: None };
 
     #[test]
-    fn what_cannot_succeed_is_never_asked_again() {
+    fn permanent_errors_are_never_retried() {
         let message = String::new();
         for error in [
             ModelError::SpendLimit { message: message.clone() },
@@ -83,16 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn attempts_end() {
+    fn attempts_are_limited() {
         assert!(next_delay(ATTEMPTS_MAX - 1, &OVERLOADED, 1).is_some());
         assert_eq!(next_delay(ATTEMPTS_MAX, &OVERLOADED, 1), None);
-        assert!(next_delay(ATTEMPTS_CUT_MAX - 1, &ModelError::CutStream, 1).is_some());
-        assert_eq!(next_delay(ATTEMPTS_CUT_MAX, &ModelError::CutStream, 1), None);
+        assert!(next_delay(CUT_ATTEMPTS_MAX - 1, &ModelError::CutStream, 1).is_some());
+        assert_eq!(next_delay(CUT_ATTEMPTS_MAX, &ModelError::CutStream, 1), None);
     }
 
     proptest! {
         #[test]
-        fn a_demanded_wait_is_kept_and_our_own_is_bounded(
+        fn demanded_wait_is_honored_and_own_wait_is_bounded(
             attempt in 1..ATTEMPTS_MAX, demanded in 0..=RETRY_AFTER_MAX_MS, random: u64,
         ) {
             let error = ModelError::RateLimited { retry_after_ms: Some(demanded) };

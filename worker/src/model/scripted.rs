@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use docket_schema::{
     ids::DecisionHash,
-    message::{StopReason, Usage},
+    message::{StopReason, TokenUsage},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    answer::{AnswerPart, Delta, ModelAnswer, OnDelta},
     error::{ModelError, TimeoutKind},
-    transcript::Transcript,
+    reply::{ModelReply, OnDelta, ReplyDelta, ReplyPart},
+    request_transcript::RequestTranscript,
 };
 
 /// Largest script, in bytes: a script is written by hand or by a test.
@@ -28,37 +28,37 @@ pub const DELAY_MS_MAX: u64 = 600_000;
 /// What a model will say.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Script {
+pub struct ModelScript {
     /// The turns, in order.
     #[serde(default)]
-    pub turns: Vec<Step>,
+    pub turns: Vec<ScriptedTurn>,
     /// What is said after the last.
     #[serde(default)]
     pub after_end: AfterEnd,
     /// What is said in conversations of roles: the first of these whose conditions hold is played in place of `turns`,
     /// and counts that conversation's own turns.
     #[serde(default)]
-    pub talks: Vec<Talk>,
+    pub talks: Vec<ScriptedConversation>,
     /// What is said where a summary of the oldest messages is asked for; a line of its own where left out.
     #[serde(default)]
-    pub summary: Option<Box<Step>>,
+    pub summary: Option<Box<ScriptedTurn>>,
 }
 
 /// What is said in one conversation.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Talk {
+pub struct ScriptedConversation {
     /// The role that is spoken to.
     pub role: Option<String>,
     /// The first message contains this.
     pub opening_contains: Option<String>,
     /// The turns, in order.
-    pub turns: Vec<Step>,
+    pub turns: Vec<ScriptedTurn>,
 }
 
-impl Talk {
-    fn is_meant(&self, transcript: &Transcript) -> bool {
-        let opens = |words: &String| transcript.all.iter().any(|text| text.contains(words));
+impl ScriptedConversation {
+    fn matches(&self, transcript: &RequestTranscript) -> bool {
+        let opens = |words: &String| transcript.user_texts.iter().any(|text| text.contains(words));
         self.role.as_ref().is_none_or(|role| transcript.role.as_ref() == Some(role))
             && self.opening_contains.as_ref().is_none_or(opens)
     }
@@ -80,9 +80,9 @@ pub enum AfterEnd {
 /// One turn, or one of its alternatives. In texts and arguments `{{turn}}` becomes the turn's number.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Step {
+pub struct ScriptedTurn {
     /// When this is said; if it does not hold, the first of `or` that holds is.
-    pub when: Option<When>,
+    pub when: Option<ScriptCondition>,
     /// Reasoning before all else; it comes back in later requests, signed.
     pub thinking: Option<String>,
     /// Text before the calls.
@@ -92,15 +92,15 @@ pub struct Step {
     /// How long the model thinks.
     pub delay_ms: u64,
     /// What goes wrong first.
-    pub fault: Option<Fault>,
+    pub fault: Option<ScriptedFault>,
     /// Alternatives, in order.
-    pub or: Vec<Step>,
+    pub or: Vec<ScriptedTurn>,
 }
 
 /// Conditions on the conversation; all that are given must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
+pub struct ScriptCondition {
     /// One of the last tool results contains this.
     pub last_result_contains: Option<String>,
     /// None of the last tool results contains this.
@@ -128,7 +128,7 @@ pub struct ScriptedCall {
 /// Something that goes wrong at the first attempts of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct ScriptedFault {
     /// What.
     pub kind: FaultKind,
     /// At how many attempts, from the first.
@@ -189,7 +189,7 @@ pub enum FaultKind {
 
 /// The attempt at one call, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt(pub u32);
+pub struct AttemptNumber(pub u32);
 
 /// A script that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -201,7 +201,7 @@ pub enum ScriptError {
     #[error(
         "the script is not valid ({0}); it is a list `turns` of {{text, calls, when, or, delay_ms, fault}}, or lists of them in `talks`"
     )]
-    Form(String),
+    InvalidFormat(String),
     /// Without a turn there is nothing to say.
     #[error("the script has no turns; add at least one")]
     NoTurns,
@@ -209,19 +209,19 @@ pub enum ScriptError {
 
 /// What the script says to one request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ScriptedReply {
     /// The fault that befalls this attempt.
-    pub fault: Option<Fault>,
+    pub fault: Option<ScriptedFault>,
     /// How long the model thinks.
     pub delay: Duration,
     /// The answer, with what `MalformedArguments`, `UnknownTool` and `Empty` do to it.
-    pub answer: ModelAnswer,
+    pub reply: ModelReply,
 }
 
 /// A script, ready to answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedModel {
-    script: Script,
+    script: ModelScript,
 }
 
 impl ScriptedModel {
@@ -232,8 +232,10 @@ impl ScriptedModel {
     pub fn parse(bytes: &[u8]) -> Result<Self, ScriptError> {
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= SCRIPT_BYTES_MAX);
         let text = text.ok_or(ScriptError::NotText)?;
-        let form = |error: String| ScriptError::Form(error.split_whitespace().collect::<Vec<_>>().join(" "));
-        let script: Script = if text.trim_start().starts_with('{') {
+        let form = |error: String| {
+            ScriptError::InvalidFormat(error.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        let script: ModelScript = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| form(error.to_string()))?
         } else {
             toml::from_str(text).map_err(|error| form(error.to_string()))?
@@ -245,7 +247,7 @@ impl ScriptedModel {
     ///
     /// # Errors
     /// [`ScriptError::NoTurns`].
-    pub fn new(script: Script) -> Result<Self, ScriptError> {
+    pub fn new(script: ModelScript) -> Result<Self, ScriptError> {
         if script.turns.is_empty() && script.talks.is_empty() {
             Err(ScriptError::NoTurns)
         } else {
@@ -258,26 +260,26 @@ impl ScriptedModel {
     /// # Errors
     /// [`ModelError::InvalidRequest`] where the body is no conversation, the script is at its end, or
     /// no alternative holds.
-    pub fn line(&self, body: &[u8], attempt: Attempt) -> Result<Line, ModelError> {
-        let transcript = Transcript::read(body).ok_or_else(|| ModelError::InvalidRequest {
+    pub fn scripted_reply(&self, body: &[u8], attempt: AttemptNumber) -> Result<ScriptedReply, ModelError> {
+        let transcript = RequestTranscript::from_body(body).ok_or_else(|| ModelError::InvalidRequest {
             message: "the body is no conversation".to_owned(),
         })?;
-        let turn = transcript.answers;
-        let talk = self.script.talks.iter().find(|talk| talk.is_meant(&transcript));
+        let turn = transcript.reply_count;
+        let talk = self.script.talks.iter().find(|talk| talk.matches(&transcript));
         let turns = talk.map_or(&self.script.turns, |talk| &talk.turns);
         if turns.is_empty() {
             let message = format!(
                 "the script has no turns for the role {} of a conversation that begins: {}",
                 transcript.role.as_deref().unwrap_or("(none)"),
-                transcript.all.first().map_or("", String::as_str)
+                transcript.user_texts.first().map_or("", String::as_str)
             );
             return Err(ModelError::InvalidRequest { message });
         }
-        if transcript.asks_for_summary {
+        if transcript.is_summary_request {
             let step = self.script.summary.clone();
             let text = Some("The oldest part of a scripted run.".to_owned());
-            let step = step.unwrap_or_else(|| Box::new(Step { text, ..Step::default() }));
-            return Ok(Line::of(&step, turn, attempt, body));
+            let step = step.unwrap_or_else(|| Box::new(ScriptedTurn { text, ..ScriptedTurn::default() }));
+            return Ok(ScriptedReply::from_turn(&step, turn, attempt, body));
         }
         let index = match self.script.after_end {
             AfterEnd::Refuse => turn,
@@ -287,62 +289,62 @@ impl ScriptedModel {
         let step = turns.get(index).ok_or_else(|| ModelError::InvalidRequest {
             message: format!("the script has {} turns and was asked for turn {}", turns.len(), turn + 1),
         })?;
-        let step = step.choose(&transcript).ok_or_else(|| ModelError::InvalidRequest {
+        let step = step.select_alternative(&transcript).ok_or_else(|| ModelError::InvalidRequest {
             message: format!("no alternative of the script's turn {} holds", turn + 1),
         })?;
-        Ok(Line::of(step, turn, attempt, body))
+        Ok(ScriptedReply::from_turn(step, turn, attempt, body))
     }
 
     /// [`ScriptedModel::line`] with faults as the errors that a client would make of them.
     ///
     /// # Errors
     /// As the script says.
-    pub fn answer(&self, body: &[u8], attempt: Attempt) -> Result<ModelAnswer, ModelError> {
-        let line = self.line(body, attempt)?;
-        match line.fault.and_then(error_of) {
+    pub fn reply(&self, body: &[u8], attempt: AttemptNumber) -> Result<ModelReply, ModelError> {
+        let line = self.scripted_reply(body, attempt)?;
+        match line.fault.and_then(fault_error) {
             Some(error) => Err(error),
-            None => Ok(line.answer),
+            None => Ok(line.reply),
         }
     }
 
     /// [`ScriptedModel::answer`] in its own time, with deltas.
-    pub(super) async fn play(
+    pub(super) async fn stream_reply(
         &self,
         body: &[u8],
-        attempt: Attempt,
+        attempt: AttemptNumber,
         on_delta: OnDelta<'_>,
-    ) -> Result<ModelAnswer, ModelError> {
-        let line = self.line(body, attempt)?;
+    ) -> Result<ModelReply, ModelError> {
+        let line = self.scripted_reply(body, attempt)?;
         if !line.delay.is_zero() {
             tokio::time::sleep(line.delay).await;
         }
-        if let Some(error) = line.fault.and_then(error_of) {
+        if let Some(error) = line.fault.and_then(fault_error) {
             return Err(error);
         }
-        for part in &line.answer.parts {
+        for part in &line.reply.parts {
             match part {
-                AnswerPart::Text(text) => on_delta(Delta::Text(text)),
-                AnswerPart::ToolUse { name, .. } => on_delta(Delta::ToolUse(name)),
-                AnswerPart::Thinking { data, .. } => {
-                    on_delta(Delta::Thinking(data["thinking"].as_str().unwrap_or_default()));
+                ReplyPart::Text(text) => on_delta(ReplyDelta::Text(text)),
+                ReplyPart::ToolUse { name, .. } => on_delta(ReplyDelta::ToolUse(name)),
+                ReplyPart::Thinking { data, .. } => {
+                    on_delta(ReplyDelta::Thinking(data["thinking"].as_str().unwrap_or_default()));
                 }
             }
         }
         let ms = u64::try_from(line.delay.as_millis()).unwrap_or(u64::MAX);
-        Ok(ModelAnswer { first_byte_ms: ms, total_ms: ms, ..line.answer })
+        Ok(ModelReply { first_byte_ms: ms, total_ms: ms, ..line.reply })
     }
 }
 
-impl Line {
-    fn of(step: &Step, turn: usize, attempt: Attempt, body: &[u8]) -> Self {
+impl ScriptedReply {
+    fn from_turn(step: &ScriptedTurn, turn: usize, attempt: AttemptNumber, body: &[u8]) -> Self {
         let fault = step.fault.filter(|fault| attempt.0 <= fault.times);
-        let answer = step.answer(turn + 1, fault.map(|fault| fault.kind), body.len());
-        Self { fault, delay: Duration::from_millis(step.delay_ms.min(DELAY_MS_MAX)), answer }
+        let answer = step.build_reply(turn + 1, fault.map(|fault| fault.kind), body.len());
+        Self { fault, delay: Duration::from_millis(step.delay_ms.min(DELAY_MS_MAX)), reply: answer }
     }
 }
 
 /// What a client makes of a fault; `None` for those that only change the answer.
-fn error_of(fault: Fault) -> Option<ModelError> {
+fn fault_error(fault: ScriptedFault) -> Option<ModelError> {
     let message = || "as the script says".to_owned();
     let retry_after_ms = fault.retry_after_ms;
     match fault.kind {
@@ -366,33 +368,35 @@ fn error_of(fault: Fault) -> Option<ModelError> {
     }
 }
 
-impl Step {
-    fn choose(&self, transcript: &Transcript) -> Option<&Self> {
-        if self.when.as_ref().is_none_or(|when| when.holds(transcript)) {
+impl ScriptedTurn {
+    fn select_alternative(&self, transcript: &RequestTranscript) -> Option<&Self> {
+        if self.when.as_ref().is_none_or(|when| when.matches(transcript)) {
             return Some(self);
         }
-        self.or.iter().find_map(|step| step.choose(transcript))
+        self.or.iter().find_map(|step| step.select_alternative(transcript))
     }
 
-    fn answer(&self, turn: usize, fault: Option<FaultKind>, body_bytes: usize) -> ModelAnswer {
+    fn build_reply(&self, turn: usize, fault: Option<FaultKind>, body_bytes: usize) -> ModelReply {
         let fill = |text: &str| text.replace("{{turn}}", &turn.to_string());
         let mut parts = Vec::with_capacity(self.calls.len() + 2);
         if fault != Some(FaultKind::Empty) {
-            parts.extend(self.thinking.as_deref().map(|text| thinking(&fill(text))));
+            parts.extend(self.thinking.as_deref().map(|text| thinking_part(&fill(text))));
             let text = self.text.as_deref().map(fill).filter(|text| !text.is_empty());
-            parts.extend(text.map(AnswerPart::Text));
+            parts.extend(text.map(ReplyPart::Text));
             let calls = self.calls.iter().enumerate();
-            parts.extend(calls.map(|(index, call)| call.part(turn, index, fault, fill)));
+            parts.extend(calls.map(|(index, call)| call.to_reply_part(turn, index, fault, fill)));
         }
         if fault == Some(FaultKind::OutputLimit) {
             match parts.last_mut() {
-                Some(AnswerPart::Text(text) | AnswerPart::ToolUse { args_json: text, .. }) => halve(text),
-                Some(AnswerPart::Thinking { .. }) | None => {}
+                Some(ReplyPart::Text(text) | ReplyPart::ToolUse { args_json: text, .. }) => {
+                    truncate_to_half(text)
+                }
+                Some(ReplyPart::Thinking { .. }) | None => {}
             }
         }
-        let calls = parts.iter().any(|part| matches!(part, AnswerPart::ToolUse { .. }));
-        let said: usize = parts.iter().map(bytes_of).sum();
-        ModelAnswer {
+        let calls = parts.iter().any(|part| matches!(part, ReplyPart::ToolUse { .. }));
+        let said: usize = parts.iter().map(reply_part_bytes).sum();
+        ModelReply {
             parts,
             stop_reason: match fault {
                 Some(FaultKind::OutputLimit) => StopReason::MaxTokens,
@@ -400,10 +404,10 @@ impl Step {
                 _ if calls => StopReason::ToolUse,
                 _ => StopReason::EndTurn,
             },
-            usage: Usage {
+            usage: TokenUsage {
                 input_tokens: body_bytes as u64 / BYTES_PER_TOKEN,
                 output_tokens: said as u64 / BYTES_PER_TOKEN,
-                ..Usage::default()
+                ..TokenUsage::default()
             },
             provider_request_id: None,
             first_byte_ms: 0,
@@ -415,18 +419,18 @@ impl Step {
 /// A usual estimate; scripts have no tokenizer.
 const BYTES_PER_TOKEN: u64 = 4;
 
-fn bytes_of(part: &AnswerPart) -> usize {
+fn reply_part_bytes(part: &ReplyPart) -> usize {
     match part {
-        AnswerPart::Text(text) => text.len(),
-        AnswerPart::ToolUse { name, args_json, .. } => name.len() + args_json.len(),
-        AnswerPart::Thinking { data, .. } => data["thinking"].as_str().map_or(0, str::len),
+        ReplyPart::Text(text) => text.len(),
+        ReplyPart::ToolUse { name, args_json, .. } => name.len() + args_json.len(),
+        ReplyPart::Thinking { data, .. } => data["thinking"].as_str().map_or(0, str::len),
     }
 }
 
 /// Reasoning in Anthropic's shape, which is what a body for a script has.
-fn thinking(text: &str) -> AnswerPart {
+fn thinking_part(text: &str) -> ReplyPart {
     let data = json!({ "type": "thinking", "thinking": text, "signature": thinking_signature(text) });
-    AnswerPart::Thinking { provider: "scripted".to_owned(), data }
+    ReplyPart::Thinking { provider: "scripted".to_owned(), data }
 }
 
 /// The signature of scripted reasoning: by it the scripted server sees whether it came back unchanged.
@@ -435,13 +439,13 @@ pub fn thinking_signature(text: &str) -> String {
 }
 
 impl ScriptedCall {
-    fn part(
+    fn to_reply_part(
         &self,
         turn: usize,
         index: usize,
         fault: Option<FaultKind>,
         fill: impl Fn(&str) -> String,
-    ) -> AnswerPart {
+    ) -> ReplyPart {
         let args = match &self.args {
             Value::Null => "{}".to_owned(),
             args => args.to_string(),
@@ -449,23 +453,23 @@ impl ScriptedCall {
         let mut args_json = fill(self.args_text.as_deref().unwrap_or(&args));
         let mut name = self.name.clone();
         if fault == Some(FaultKind::MalformedArguments) {
-            halve(&mut args_json);
+            truncate_to_half(&mut args_json);
         }
         if fault == Some(FaultKind::UnknownTool) {
             name = format!("no_such_{name}");
         }
-        AnswerPart::ToolUse { provider_id: format!("call_{turn}_{index}"), name, args_json }
+        ReplyPart::ToolUse { provider_id: format!("call_{turn}_{index}"), name, args_json }
     }
 }
 
 /// Leaves the first half, and at least a byte.
-fn halve(text: &mut String) {
+fn truncate_to_half(text: &mut String) {
     let half = (text.len() / 2..).find(|at| text.is_char_boundary(*at));
     text.truncate(half.unwrap_or(0).max(1));
 }
 
-impl When {
-    fn holds(&self, transcript: &Transcript) -> bool {
+impl ScriptCondition {
+    fn matches(&self, transcript: &RequestTranscript) -> bool {
         let results = |text: &String| transcript.last_results.iter().any(|result| result.contains(text));
         self.last_result_contains.as_ref().is_none_or(results)
             && !self.last_result_lacks.as_ref().is_some_and(results)
@@ -473,6 +477,6 @@ impl When {
             && self
                 .any_contains
                 .as_ref()
-                .is_none_or(|text| transcript.all.iter().any(|said| said.contains(text)))
+                .is_none_or(|text| transcript.user_texts.iter().any(|said| said.contains(text)))
     }
 }

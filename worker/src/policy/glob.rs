@@ -2,7 +2,7 @@
 
 use globset::GlobMatcher;
 
-use super::judge::glob_of;
+use super::evaluate::compile_glob;
 
 /// See the module: `*` stays within a folder and `**` goes on below; a glob without a slash is about the name in any
 /// folder, and one that ends with a slash about all below a folder.
@@ -21,12 +21,12 @@ impl PathGlob {
         if text.trim().is_empty() {
             return Err("it must be a glob, as tests/**".to_owned());
         }
-        let matcher = glob_of(text).map_err(|error| format!("it must be a glob: {error}"))?;
+        let matcher = compile_glob(text).map_err(|error| format!("it must be a glob: {error}"))?;
         Ok(Self { text: text.to_owned(), matcher })
     }
 
     /// Whether it means this path.
-    pub fn means(&self, path: &str) -> bool {
+    pub fn matches(&self, path: &str) -> bool {
         self.matcher.is_match(path)
     }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::PathGlob;
 
     #[test]
-    fn a_glob_means_what_a_rule_of_a_policy_means() {
+    fn glob_matches_like_a_policy_rule() {
         for (glob, path, means) in [
             ("tests/**", "tests/a/b.py", true),
             ("tests/", "tests/a/b.py", true),
@@ -50,7 +50,7 @@ mod tests {
             ("./a.py", "a.py", true),
             ("a.py", "b.py", false),
         ] {
-            assert_eq!(PathGlob::new(glob).expect(glob).means(path), means, "{glob} {path}");
+            assert_eq!(PathGlob::new(glob).expect(glob).matches(path), means, "{glob} {path}");
         }
         for wrong in ["", " ", "a[", "{a"] {
             assert!(PathGlob::new(wrong).expect_err(wrong).contains("glob"));

@@ -2,35 +2,35 @@
 
 use docket_schema::{
     message::{CallId, ToolUse},
-    policy::{Policy, PolicyError, Rule},
+    policy::{Policy, PolicyError, PolicyRule},
 };
 use serde_json::json;
 
 use super::{
-    judge::{glob_of, name_of, speaks},
-    unit::units,
+    call_parts::call_parts,
+    evaluate::{compile_glob, label_name, rule_matches},
 };
-use crate::calls::{DELEGATE, Label, all_names, is_external};
+use crate::calls::{CallLabel, DELEGATE, is_external, selectable_tool_names};
 
 /// Reads a policy.
 ///
 /// # Errors
 /// What is wrong, with its field.
-pub fn read(table: toml::Table) -> Result<Policy, String> {
+pub fn parse_policy(table: toml::Table) -> Result<Policy, String> {
     let rules = table.get("rules").and_then(toml::Value::as_array).into_iter().flatten();
     for (nth, rule) in rules.enumerate() {
-        if let Err(error) = rule.clone().try_into::<Rule>() {
-            return Err(of_rule(nth, &error));
+        if let Err(error) = rule.clone().try_into::<PolicyRule>() {
+            return Err(describe_rule_error(nth, &error));
         }
     }
     let policy: Policy =
         table.try_into().map_err(|error: toml::de::Error| error.to_string().trim().replace('\n', " "))?;
-    check(&policy).map_err(|error| error.to_string())?;
+    check_policy(&policy).map_err(|error| error.to_string())?;
     Ok(policy)
 }
 
 /// What is wrong with a rule, as `rules[0].verdict: …`. The reader names a field in its text alone.
-fn of_rule(nth: usize, error: &toml::de::Error) -> String {
+fn describe_rule_error(nth: usize, error: &toml::de::Error) -> String {
     let text = error.to_string();
     let (what, path) = text.trim().rsplit_once("in `").unwrap_or((text.trim(), ""));
     let missing = || what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
@@ -43,7 +43,7 @@ fn of_rule(nth: usize, error: &toml::de::Error) -> String {
 ///
 /// # Errors
 /// [`PolicyError`]: the first field that is wrong.
-pub fn check(policy: &Policy) -> Result<(), PolicyError> {
+pub fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
     policy.check()?;
     for (nth, rule) in policy.rules.iter().enumerate() {
         check_rule(rule, &format!("rules[{nth}]"))?;
@@ -51,25 +51,25 @@ pub fn check(policy: &Policy) -> Result<(), PolicyError> {
     Ok(())
 }
 
-fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
+fn check_rule(rule: &PolicyRule, at: &str) -> Result<(), PolicyError> {
     if !rule.commands.is_empty() && !rule.paths.is_empty() {
         let must = "must not stand beside commands: a rule is about commands or about files";
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
-    let known: Vec<String> = all_names().chain([DELEGATE]).map(str::to_owned).collect();
+    let known: Vec<String> = selectable_tool_names().chain([DELEGATE]).map(str::to_owned).collect();
     // What servers offer is known where a run begins.
     let own: Vec<String> = rule.tools.iter().filter(|name| !is_external(name)).cloned().collect();
-    one_of(&own, &known, &format!("{at}.tools"))?;
-    let labels: Vec<String> = Label::ALL.into_iter().map(name_of).collect();
-    one_of(&rule.labels, &labels, &format!("{at}.labels"))?;
+    require_known(&own, &known, &format!("{at}.tools"))?;
+    let labels: Vec<String> = CallLabel::ALL.into_iter().map(label_name).collect();
+    require_known(&rule.labels, &labels, &format!("{at}.labels"))?;
     for (nth, glob) in rule.paths.iter().enumerate() {
-        glob_of(glob).map_err(|error| {
+        compile_glob(glob).map_err(|error| {
             PolicyError::new(format!("{at}.paths[{nth}]"), format!("must be a glob: {error}"))
         })?;
     }
     for (name, examples, wanted) in [("matches", &rule.matches, true), ("misses", &rule.misses, false)] {
         for (nth, example) in examples.iter().enumerate() {
-            if speaks_of_example(rule, example) != wanted {
+            if matches_example(rule, example) != wanted {
                 let not = if wanted { "" } else { " not" };
                 let must = format!("must be something of which `{}` does{not} speak: `{example}`", rule.id);
                 return Err(PolicyError::new(format!("{at}.{name}[{nth}]"), must));
@@ -79,7 +79,7 @@ fn check_rule(rule: &Rule, at: &str) -> Result<(), PolicyError> {
     Ok(())
 }
 
-fn one_of(given: &[String], known: &[String], at: &str) -> Result<(), PolicyError> {
+fn require_known(given: &[String], known: &[String], at: &str) -> Result<(), PolicyError> {
     match given.iter().position(|name| !known.contains(name)) {
         None => Ok(()),
         Some(nth) => {
@@ -89,11 +89,11 @@ fn one_of(given: &[String], known: &[String], at: &str) -> Result<(), PolicyErro
 }
 
 /// An example of a rule about files is a path; of any other a shell line.
-fn speaks_of_example(rule: &Rule, example: &str) -> bool {
+fn matches_example(rule: &PolicyRule, example: &str) -> bool {
     let (name, args) = match rule.paths.is_empty() {
         true => ("run_command", json!({ "command": example })),
         false => (rule.tools.first().map_or("edit_file", String::as_str), json!({ "path": example })),
     };
     let tool = ToolUse { call: CallId("example".to_owned()), name: name.to_owned(), args, malformed: None };
-    units(&tool).iter().any(|unit| speaks(rule, unit, name))
+    call_parts(&tool).iter().any(|unit| rule_matches(rule, unit, name))
 }

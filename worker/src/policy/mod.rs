@@ -5,31 +5,31 @@
 //! steers what honest work asks for, and the sandbox holds the rest. Called by the engine with what the run pinned,
 //! and by whoever loads a policy.
 
+mod call_parts;
+mod command_pattern;
+mod evaluate;
 mod glob;
-mod judge;
 mod load;
 mod network;
 #[cfg(test)]
 mod oracle_tests;
-mod pattern;
 #[cfg(test)]
 mod quoting_tests;
-mod reach;
-mod sight;
+mod rule_scope;
 #[cfg(test)]
 mod tests;
-mod unit;
+mod visibility;
 
+pub(crate) use command_pattern::matches_wildcard;
+pub use evaluate::{DEFAULT_RULE, PolicyDecision, evaluate_policies};
 pub use glob::PathGlob;
-pub use judge::{DEFAULT, Judgement, judge};
-pub use load::{check, read};
-pub use network::{network, told};
-pub(crate) use pattern::is_like;
-pub use reach::Reach;
-pub use sight::{Asking, Looks, Sight};
+pub use load::{check_policy, parse_policy};
+pub use network::{describe_network, network_grant};
+pub use rule_scope::RuleScope;
+pub use visibility::{AskVisibility, PathVisibility, VisibilityFilter};
 
 /// A policy in TOML, for tests.
 #[cfg(test)]
-pub(crate) fn parse(text: &str) -> Result<docket_schema::policy::Policy, String> {
-    read(text.parse().expect("TOML"))
+pub(crate) fn parse_policy_text(text: &str) -> Result<docket_schema::policy::Policy, String> {
+    parse_policy(text.parse().expect("TOML"))
 }

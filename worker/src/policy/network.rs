@@ -2,43 +2,48 @@
 
 use docket_schema::{
     message::ToolUse,
-    policy::{AllowList, Network, Policy},
+    policy::{AllowList, NetworkPolicy, Policy},
 };
 
-use super::{pattern::speaks_of, reach::Reach, unit::units_by};
+use super::{call_parts::call_parts_in_scope, command_pattern::matches_words, rule_scope::RuleScope};
 use crate::calls::is_external;
 
 /// Says nothing to anybody, and stands before much that does.
-const HARMLESS: [&str; 3] = ["cd", "true", ":"];
+const HARMLESS_COMMANDS: [&str; 3] = ["cd", "true", ":"];
 
 /// Tools whose line may get the network.
-const REACH_OUT: [&str; 3] = ["run_command", "venv_run", "venv_install"];
+const NETWORK_TOOLS: [&str; 3] = ["run_command", "venv_run", "venv_install"];
 
 /// What a call may reach; `None` where it gets no network. Only shell lines do, those that tools of the
 /// wide set are included, and servers, which a pattern means by the name of their tool; and only where every policy in force
 /// says so: the one that says nothing of the network says no.
 #[must_use]
-pub fn network(policies: &[Policy], tool: &ToolUse, reach: Reach) -> Option<AllowList> {
-    let may = REACH_OUT.contains(&tool.name.as_str()) || is_external(&tool.name);
+pub fn network_grant(policies: &[Policy], tool: &ToolUse, reach: RuleScope) -> Option<AllowList> {
+    let may = NETWORK_TOOLS.contains(&tool.name.as_str()) || is_external(&tool.name);
     if !may || tool.malformed.is_some() {
         return None;
     }
-    let networks: Option<Vec<&Network>> = policies.iter().map(|policy| policy.network.as_ref()).collect();
+    let networks: Option<Vec<&NetworkPolicy>> =
+        policies.iter().map(|policy| policy.network.as_ref()).collect();
     let networks = networks?;
-    networks.iter().all(|network| gets(network, tool, reach)).then(|| AllowList::of(networks)).flatten()
+    networks
+        .iter()
+        .all(|network| is_granted(network, tool, reach))
+        .then(|| AllowList::from_policies(networks))
+        .flatten()
 }
 
 /// What a model is told that has the network at times; `None` where it never has. Its prompt says that there is none.
 #[must_use]
-pub fn told(policies: &[Policy]) -> Option<String> {
-    let networks: Vec<&Network> =
+pub fn describe_network(policies: &[Policy]) -> Option<String> {
+    let networks: Vec<&NetworkPolicy> =
         policies.iter().map(|policy| policy.network.as_ref()).collect::<Option<_>>()?;
     let hosts = networks.iter().all(|network| !network.hosts.is_empty());
-    let list = AllowList::of(networks.iter().copied()).filter(|_| hosts)?;
+    let list = AllowList::from_policies(networks.iter().copied()).filter(|_| hosts)?;
     let mut text = format!(
         "Commands reach some hosts after all, through the proxy that their environment names: {}. A call that does is \
          not repeated by itself after a crash.",
-        list.told()
+        list.listed_hosts()
     );
     for network in networks.iter().filter(|network| !network.commands.is_empty()) {
         let commands: Vec<String> = network.commands.iter().map(|one| format!("`{one}`")).collect();
@@ -49,7 +54,7 @@ pub fn told(policies: &[Policy]) -> Option<String> {
 
 /// Whether every command of the line is like a pattern. The whole line gets the network or none of it, for its
 /// commands share what they are run in.
-fn gets(network: &Network, tool: &ToolUse, reach: Reach) -> bool {
+fn is_granted(network: &NetworkPolicy, tool: &ToolUse, reach: RuleScope) -> bool {
     if network.hosts.is_empty() {
         return false;
     }
@@ -59,16 +64,16 @@ fn gets(network: &Network, tool: &ToolUse, reach: Reach) -> bool {
     }
     if is_external(&tool.name) {
         let name = std::slice::from_ref(&tool.name);
-        return network.commands.iter().any(|pattern| speaks_of(pattern, name));
+        return network.commands.iter().any(|pattern| matches_words(pattern, name));
     }
-    let units = units_by(tool, reach);
+    let units = call_parts_in_scope(tool, reach);
     let commands: Vec<_> = units.iter().filter(|unit| unit.path.is_none()).collect();
-    let is_like = |words: &[String]| network.commands.iter().any(|pattern| speaks_of(pattern, words));
+    let is_like = |words: &[String]| network.commands.iter().any(|pattern| matches_words(pattern, words));
     !commands.is_empty()
         && commands.iter().all(|unit| match &unit.words {
             // What stands there is not what is run.
-            Some(_) if unit.is_dark => false,
-            Some(words) => is_like(words) || HARMLESS.contains(&words[0].as_str()),
+            Some(_) if unit.is_opaque => false,
+            Some(words) => is_like(words) || HARMLESS_COMMANDS.contains(&words[0].as_str()),
             None => false,
         })
 }
@@ -77,32 +82,33 @@ fn gets(network: &Network, tool: &ToolUse, reach: Reach) -> bool {
 mod tests {
     use docket_schema::{
         message::CallId,
-        policy::{Place, Way},
+        policy::{ConnectionKind, HostPort},
     };
     use serde_json::json;
 
     use super::*;
-    use crate::policy::parse;
+    use crate::policy::parse_policy_text;
 
     fn call(name: &str, command: &str) -> ToolUse {
         let args = json!({ "command": command });
         ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
     }
 
-    fn network(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
-        super::network(policies, tool, Reach::Below)
+    fn grant_for(policies: &[Policy], tool: &ToolUse) -> Option<AllowList> {
+        super::network_grant(policies, tool, RuleScope::Descendants)
     }
 
     fn policy(text: &str) -> Policy {
-        parse(text).expect("a policy")
+        parse_policy_text(text).expect("a policy")
     }
 
-    const FETCH: &str = "[network]\nhosts = [\"crates.io\", \"*.crates.io\"]\ncommands = [\"cargo fetch *\"]";
-    const ALL: &str = "[network]\nhosts = [\"crates.io\", \"pypi.org\"]";
+    const FETCH_POLICY: &str =
+        "[network]\nhosts = [\"crates.io\", \"*.crates.io\"]\ncommands = [\"cargo fetch *\"]";
+    const ANY_COMMAND_POLICY: &str = "[network]\nhosts = [\"crates.io\", \"pypi.org\"]";
 
     #[test]
-    fn a_line_gets_the_network_only_if_all_of_it_may() {
-        let fetch = [policy(FETCH)];
+    fn only_a_fully_allowed_line_gets_the_network() {
+        let fetch = [policy(FETCH_POLICY)];
         for (line, gets) in [
             ("cargo fetch", true),
             ("cd sub && cargo fetch --locked", true),
@@ -119,61 +125,69 @@ mod tests {
             ("A=1", false),
             ("", false),
         ] {
-            assert_eq!(network(&fetch, &call("run_command", line)).is_some(), gets, "{line}");
+            assert_eq!(grant_for(&fetch, &call("run_command", line)).is_some(), gets, "{line}");
         }
         let in_venv = call("venv_run", "cargo fetch");
-        assert_eq!(network(&fetch, &in_venv), None, "which cargo nobody knows");
-        assert!(super::network(&fetch, &in_venv, Reach::Name).is_some(), "as in older logs");
-        assert!(network(&[policy(ALL)], &in_venv).is_some());
+        assert_eq!(grant_for(&fetch, &in_venv), None, "which cargo nobody knows");
+        assert!(super::network_grant(&fetch, &in_venv, RuleScope::NamedPaths).is_some(), "as in older logs");
+        assert!(grant_for(&[policy(ANY_COMMAND_POLICY)], &in_venv).is_some());
         let pip = [policy("[network]\nhosts = [\"pypi.org\"]\ncommands = [\"pip install *\"]")];
         let install = |packages| {
             let args = json!({ "packages": [packages] });
-            network(&pip, &ToolUse { args, ..call("venv_install", "") })
+            grant_for(&pip, &ToolUse { args, ..call("venv_install", "") })
         };
         assert!(install("requests").is_some() && install("$(curl x)").is_some(), "words, not commands");
         assert_eq!(install("--index-url=x"), None, "no such call is run");
         assert_eq!(
-            network(&fetch, &ToolUse { args: json!({ "packages": ["x"] }), ..call("venv_install", "") }),
+            grant_for(&fetch, &ToolUse { args: json!({ "packages": ["x"] }), ..call("venv_install", "") }),
             None
         );
         for tool in ["run_tests", "read_file", "create_file", "git_show", "memory_save"] {
-            assert_eq!(network(&fetch, &call(tool, "cargo fetch")), None, "{tool}");
+            assert_eq!(grant_for(&fetch, &call(tool, "cargo fetch")), None, "{tool}");
         }
-        assert!(network(&[policy(ALL)], &call("run_command", "$x y 'open")).is_some());
+        assert!(grant_for(&[policy(ANY_COMMAND_POLICY)], &call("run_command", "$x y 'open")).is_some());
         let malformed = ToolUse { malformed: Some("{".to_owned()), ..call("run_command", "cargo fetch") };
-        assert_eq!(network(&fetch, &malformed), None);
+        assert_eq!(grant_for(&fetch, &malformed), None);
     }
 
     #[test]
-    fn of_several_policies_each_must_give_it_and_each_narrows_it() {
+    fn every_policy_must_grant_the_network_and_can_narrow_it() {
         let line = call("run_command", "cargo fetch");
-        assert_eq!(network(&[], &line), None);
-        assert_eq!(network(&[policy(ALL), Policy::default()], &line), None);
-        assert_eq!(network(&[policy(ALL), policy("[network]\nhosts = []")], &line), None);
-        let both = network(&[policy(FETCH), policy(ALL)], &line).expect("both give it");
-        let allows =
-            |place: &str| both.allows(&Place::parse(place, Some(443)).expect("a place"), Way::Tunnel);
+        assert_eq!(grant_for(&[], &line), None);
+        assert_eq!(grant_for(&[policy(ANY_COMMAND_POLICY), Policy::default()], &line), None);
+        assert_eq!(grant_for(&[policy(ANY_COMMAND_POLICY), policy("[network]\nhosts = []")], &line), None);
+        let both =
+            grant_for(&[policy(FETCH_POLICY), policy(ANY_COMMAND_POLICY)], &line).expect("both give it");
+        let allows = |place: &str| {
+            both.allows(&HostPort::parse(place, Some(443)).expect("a place"), ConnectionKind::Tunnel)
+        };
         assert!(allows("crates.io") && !allows("pypi.org") && !allows("static.crates.io"));
-        assert_eq!(network(&[policy(FETCH), policy(ALL)], &call("run_command", "ls")), None);
-        let told = told(&[policy(FETCH), policy(ALL)]).expect("there is a network");
+        assert_eq!(
+            grant_for(&[policy(FETCH_POLICY), policy(ANY_COMMAND_POLICY)], &call("run_command", "ls")),
+            None
+        );
+        let told = describe_network(&[policy(FETCH_POLICY), policy(ANY_COMMAND_POLICY)])
+            .expect("there is a network");
         assert!(
             told.contains("crates.io") && told.contains("made of these commands get it: `cargo fetch *`."),
             "{told}"
         );
-        for none in [&[][..], &[policy(ALL), Policy::default()], &[policy("[network]\nhosts = []")]] {
-            assert_eq!(super::told(none), None);
+        for none in
+            [&[][..], &[policy(ANY_COMMAND_POLICY), Policy::default()], &[policy("[network]\nhosts = []")]]
+        {
+            assert_eq!(super::describe_network(none), None);
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_field() {
+    fn network_errors_name_the_field() {
         for (text, words) in [
             ("[network]\nhosts = [\"a b\"]", "network.hosts[0] must be a host"),
             ("[network]\nhosts = [\"https://crates.io\"]", "network.hosts[0] must be a host"),
             ("[network]\ncommands = [\"x\"]", "missing field `hosts`"),
             ("[network]\nhosts = [\"a.org\"]\nport = 3", "unknown field `port`"),
         ] {
-            let said = parse(text).expect_err(text);
+            let said = parse_policy_text(text).expect_err(text);
             assert!(said.contains(words), "{words} in {said}");
         }
     }

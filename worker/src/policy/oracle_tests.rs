@@ -9,12 +9,12 @@ use std::{
 
 use docket_schema::{
     message::{CallId, ToolUse},
-    policy::{Policy, Ruling},
+    policy::{Policy, RuleVerdict},
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Reach, judge, parse};
+use super::{RuleScope, evaluate, parse_policy_text};
 use crate::process::{TrustedSpec, run_trusted};
 
 /// Programs that write down their names.
@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 5] = ["p0", "p1", "p2", "p3", "git"];
 
 /// What else the list allows: builtins, and lines within lines. What runs any program that it is told to (`env`, `exec`)
 /// is on no such list.
-const OTHERS: [&str; 19] = [
+const OTHER_PROGRAMS: [&str; 19] = [
     "echo *",
     "cd *",
     "export *",
@@ -45,22 +45,22 @@ const OTHERS: [&str; 19] = [
 ];
 
 /// A folder where bash runs a line.
-pub(super) struct Stage {
+pub(super) struct BashOracle {
     folder: tempfile::TempDir,
     /// Lines that were run: each has a log of its own, because what a line leaves running may write late.
     runs: Cell<usize>,
 }
 
-impl Stage {
+impl BashOracle {
     pub(super) fn new() -> Self {
         let stage = Self { folder: tempfile::tempdir().expect("a folder"), runs: Cell::new(0) };
         for name in ["bin", "work"] {
             fs::create_dir(stage.folder.path().join(name)).expect("made");
         }
         for program in PROGRAMS {
-            stage.stub("bin", program, program);
+            stage.write_stub("bin", program, program);
             // What a `PATH` with a dot in it finds.
-            stage.stub("work", program, &format!("local-{program}"));
+            stage.write_stub("work", program, &format!("local-{program}"));
         }
         for (name, at) in [("bash", "/bin/bash"), ("sh", "/bin/sh"), ("env", "/usr/bin/env")] {
             std::os::unix::fs::symlink(at, stage.folder.path().join("bin").join(name)).expect("a link");
@@ -71,23 +71,23 @@ impl Stage {
         stage
     }
 
-    fn stub(&self, folder: &str, name: &str, mark: &str) {
+    fn write_stub(&self, folder: &str, name: &str, mark: &str) {
         let path = self.folder.path().join(folder).join(name);
         fs::write(&path, format!("#!/bin/sh\necho {mark} >> \"$STAGE_LOG\"\n")).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
     }
 
     /// The programs that bash runs for a line.
-    fn run(&self, line: &str) -> BTreeSet<String> {
-        self.log_of(line).lines().map(str::to_owned).collect()
+    fn programs_run_by(&self, line: &str) -> BTreeSet<String> {
+        self.log_after(line).lines().map(str::to_owned).collect()
     }
 
     /// The words that bash gives the program `words` on a line.
     pub(super) fn words(&self, line: &str) -> Vec<String> {
-        self.log_of(line).split_terminator('\0').map(str::to_owned).collect()
+        self.log_after(line).split_terminator('\0').map(str::to_owned).collect()
     }
 
-    fn log_of(&self, line: &str) -> String {
+    fn log_after(&self, line: &str) -> String {
         self.runs.set(self.runs.get() + 1);
         let log = self.folder.path().join(format!("log-{}", self.runs.get()));
         fs::write(&log, "").expect("written");
@@ -110,34 +110,35 @@ impl Stage {
 }
 
 /// A list that allows all of these but `other`.
-fn list_without(other: &str) -> [Policy; 1] {
+fn allowlist_without(other: &str) -> [Policy; 1] {
     let programs = PROGRAMS.iter().filter(|name| **name != other).map(|name| format!("\"{name} *\""));
-    let commands: Vec<String> = programs.chain(OTHERS.map(|line| format!("\"{line}\""))).collect();
+    let commands: Vec<String> = programs.chain(OTHER_PROGRAMS.map(|line| format!("\"{line}\""))).collect();
     let text = format!(
         "default = \"deny\"\n[[rules]]\nid = \"list\"\nverdict = \"allow\"\ncommands = [{}]\n[[rules]]\nid = \"files\"\n\
          verdict = \"allow\"\npaths = [\"**\"]\n",
         commands.join(", ")
     );
-    [parse(&text).expect("a policy")]
+    [parse_policy_text(&text).expect("a policy")]
 }
 
 pub(super) fn is_allowed(policies: &[Policy], line: &str) -> bool {
     let args = json!({ "command": line });
-    let call = ToolUse { call: CallId::own(0), name: "run_command".to_owned(), args, malformed: None };
-    judge(policies, &call, Reach::Below).ruling == Ruling::Allow
+    let call =
+        ToolUse { call: CallId::for_runtime(0), name: "run_command".to_owned(), args, malformed: None };
+    evaluate_policies(policies, &call, RuleScope::Descendants).ruling == RuleVerdict::Allow
 }
 
 /// Runs the line, and asks for each program that ran whether a list without it would have allowed the line.
-fn holds(stage: &Stage, line: &str) -> Result<BTreeSet<String>, String> {
-    let ran = stage.run(line);
-    match ran.iter().find(|program| is_allowed(&list_without(program), line)) {
+fn check_line(stage: &BashOracle, line: &str) -> Result<BTreeSet<String>, String> {
+    let ran = stage.programs_run_by(line);
+    match ran.iter().find(|program| is_allowed(&allowlist_without(program), line)) {
         Some(program) => Err(format!("a list without `{program}` allows {line:?}, which runs it")),
         None => Ok(ran),
     }
 }
 
 /// Each runs something that is hard to see.
-const HIDDEN: [&str; 99] = [
+const HIDDEN_PROGRAM_LINES: [&str; 99] = [
     "p0 <<EOF\n`git push`\nEOF",
     "p0 <<EOF\nsome `code` and \\`not\\` and `git push`\nEOF",
     "p0 <<EOF\n$x `git push` $y\nEOF",
@@ -240,11 +241,11 @@ const HIDDEN: [&str; 99] = [
 ];
 
 #[test]
-fn what_is_hard_to_see_is_on_no_list() {
-    let stage = Stage::new();
+fn hard_to_parse_lines_match_no_allowlist() {
+    let stage = BashOracle::new();
     let mut ran = BTreeSet::new();
-    for line in HIDDEN {
-        let programs = holds(&stage, line).unwrap_or_else(|fault| panic!("{fault}"));
+    for line in HIDDEN_PROGRAM_LINES {
+        let programs = check_line(&stage, line).unwrap_or_else(|fault| panic!("{fault}"));
         assert!(!programs.is_empty(), "{line:?} runs nothing");
         ran.extend(programs);
     }
@@ -253,8 +254,8 @@ fn what_is_hard_to_see_is_on_no_list() {
 }
 
 #[test]
-fn everyday_lines_are_on_a_list_that_has_their_commands() {
-    let stage = Stage::new();
+fn everyday_lines_match_an_allowlist_of_their_commands() {
+    let stage = BashOracle::new();
     for line in [
         "p0 -la",
         "cd . && p0 --flag 'a b' \"c $HOME d\" | p1",
@@ -285,17 +286,17 @@ fn everyday_lines_are_on_a_list_that_has_their_commands() {
         "p0; [ $? -eq 0 ] && [ \"$x\" = \"\" ] && [ ! -f \"$y\" ] && test -d . && p1",
         "printf '%s\\n' \"$x\"; read -r l <<< text; p0",
     ] {
-        let ran = stage.run(line);
+        let ran = stage.programs_run_by(line);
         assert!(!ran.is_empty(), "{line:?} runs nothing");
-        assert!(is_allowed(&list_without("none"), line), "{line:?} is refused");
+        assert!(is_allowed(&allowlist_without("none"), line), "{line:?} is refused");
         for program in ran {
-            assert!(!is_allowed(&list_without(&program), line), "{line:?} without {program}");
+            assert!(!is_allowed(&allowlist_without(&program), line), "{line:?} without {program}");
         }
     }
 }
 
 /// Parts of lines as people write them. Nothing in them loops for ever, and nothing leaves the folder.
-const PARTS: [&str; 86] = [
+const LINE_PARTS: [&str; 86] = [
     "p0 a",
     "git push",
     "p1 'q r' \"s t\"",
@@ -384,18 +385,18 @@ const PARTS: [&str; 86] = [
     "export a='x[$(git)]'; bash -c '((a))'",
 ];
 
-const JOINTS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];
+const SEPARATORS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];
 
 /// What is put into a line, or takes the place of a character of it.
-const BLOTS: [&str; 51] = [
+const NOISE: [&str; 51] = [
     "`", "'", "\"", "\\", "$", "#", "(", ")", "{", "}", ";", "&", "|", "<", ">", "\n", "\t", " ", "\r",
     "\u{b}", "\u{c}", "\u{a0}", "!", "=", "*", "[", "]", "%", ",", ":", "-", "+", "@", "^", "?", "$(", "${",
     "<<", "$((", "))", "\\\n", "git ", "EOF", "A\n", "''", "$'", "$\"", "=~", "]]", "fi", "done",
 ];
 
-fn any_line() -> impl Strategy<Value = String> {
-    let part = (prop::sample::select(&JOINTS[..]), prop::sample::select(&PARTS[..]));
-    let blot = (any::<prop::sample::Index>(), any::<bool>(), prop::sample::select(&BLOTS[..]));
+fn arbitrary_line() -> impl Strategy<Value = String> {
+    let part = (prop::sample::select(&SEPARATORS[..]), prop::sample::select(&LINE_PARTS[..]));
+    let blot = (any::<prop::sample::Index>(), any::<bool>(), prop::sample::select(&NOISE[..]));
     let all = (prop::collection::vec(part, 1..4), prop::collection::vec(blot, 0..4));
     all.prop_map(|(parts, blots)| {
         let joined: String = parts.iter().map(|(joint, part)| format!("{joint}{part}")).collect();
@@ -412,19 +413,19 @@ fn any_line() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
-    fn no_line_that_a_list_allows_runs_what_is_not_on_it(line in any_line()) {
+    fn allowed_line_runs_only_allowed_programs(line in arbitrary_line()) {
         thread_local! {
-            static STAGE: Stage = Stage::new();
+            static STAGE: BashOracle = BashOracle::new();
         }
-        let held = STAGE.with(|stage| holds(stage, &line));
+        let held = STAGE.with(|stage| check_line(stage, &line));
         prop_assert!(held.is_ok(), "{}", held.unwrap_err());
     }
 }
 
 /// The stage's own folder is the only thing that a line can reach by name.
 #[test]
-fn stage_logs_what_runs() {
-    let stage = Stage::new();
-    assert_eq!(stage.run("p0; ./p1"), BTreeSet::from(["p0".to_owned(), "local-p1".to_owned()]));
+fn oracle_logs_the_programs_that_run() {
+    let stage = BashOracle::new();
+    assert_eq!(stage.programs_run_by("p0; ./p1"), BTreeSet::from(["p0".to_owned(), "local-p1".to_owned()]));
     assert!(Path::new("/bin/bash").exists());
 }

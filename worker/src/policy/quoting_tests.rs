@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::{
-    oracle_tests::{Stage, is_allowed},
-    parse,
+    oracle_tests::{BashOracle, is_allowed},
+    parse_policy_text,
 };
-use crate::shell::script;
+use crate::shell::parse_line;
 
 /// Parts of words, quoted in every way.
-const QUOTED: [&str; 22] = [
+const QUOTED_PARTS: [&str; 22] = [
     "$\"", "\"", "'", "$'", "$", "a", "bc", " ", "\\", "\\\"", "\\$", "$\"d\"", "\"e\"", "'f'", "$'g'",
     "$\"\"", "=", "-", "\"h$\"", "[", "#", "\\\n",
 ];
@@ -17,14 +17,14 @@ const QUOTED: [&str; 22] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
     #[test]
-    fn words_that_are_known_are_those_that_bash_gives(parts in prop::collection::vec(prop::sample::select(&QUOTED[..]), 1..9)) {
+    fn known_words_equal_those_of_bash(parts in prop::collection::vec(prop::sample::select(&QUOTED_PARTS[..]), 1..9)) {
         thread_local! {
-            static STAGE: Stage = Stage::new();
+            static STAGE: BashOracle = BashOracle::new();
         }
         let line = format!("words {}", parts.concat());
-        let script = script(&line);
+        let script = parse_line(&line);
         let [command] = script.commands.as_slice() else { return Ok(()) };
-        let is_known = script.is_whole && !command.is_dark && command.words_before_expansion().is_none();
+        let is_known = script.is_fully_parsed && !command.is_opaque && command.words_before_expansion().is_none();
         if is_known && command.words.first().is_some_and(|word| word == "words") {
             let own = &command.words[1..];
             let by_bash = STAGE.with(|stage| stage.words(&line));
@@ -37,13 +37,13 @@ proptest! {
 
 /// A string that is to be translated is that string: a rule that refuses sees it, and one that allows as well.
 #[test]
-fn translated_strings_are_the_words_that_bash_makes_of_them() {
-    let stage = Stage::new();
+fn translated_strings_equal_those_of_bash() {
+    let stage = BashOracle::new();
     let text = "[[rules]]\nid = \"words\"\nverdict = \"allow\"\ncommands = [\"words *\"]\n[[rules]]\nid = \"no-push\"\n\
                 verdict = \"deny\"\ncommands = [\"words push *\"]\n[[rules]]\nid = \"keys\"\nverdict = \"deny\"\n\
                 paths = [\"keys/**\"]\n[[rules]]\nid = \"files\"\nverdict = \"allow\"\npaths = [\"**\"]\n";
     for default in ["allow", "deny"] {
-        let policies = [parse(&format!("default = \"{default}\"\n{text}")).expect("a policy")];
+        let policies = [parse_policy_text(&format!("default = \"{default}\"\n{text}")).expect("a policy")];
         for pushes in [
             "words $\"push\"",
             "words pu$\"sh\"",

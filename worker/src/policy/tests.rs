@@ -2,27 +2,28 @@
 
 use docket_schema::{
     message::{CallId, ToolUse},
-    policy::{Policy, Ruling},
+    policy::{Policy, RuleVerdict},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Judgement, Reach, judge, parse};
+use super::{PolicyDecision, RuleScope, evaluate, parse_policy_text};
 
 fn call(name: &str, args: Value) -> ToolUse {
     ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
 }
 
-fn line(command: &str) -> ToolUse {
+fn command_call(command: &str) -> ToolUse {
     call("run_command", json!({ "command": command }))
 }
 
-fn said(policies: &[Policy], tool: &ToolUse) -> (Ruling, String) {
-    let Judgement { ruling, rule, .. } = judge(policies, tool, Reach::Below);
+fn ruling_for(policies: &[Policy], tool: &ToolUse) -> (RuleVerdict, String) {
+    let PolicyDecision { ruling, rule_id: rule, .. } =
+        evaluate_policies(policies, tool, RuleScope::Descendants);
     (ruling, rule)
 }
 
-const CAREFUL: &str = r#"
+const CAREFUL_POLICY: &str = r#"
 [[rules]]
 id = "no-push"
 verdict = "deny"
@@ -45,7 +46,7 @@ labels = ["deletes"]
 "#;
 
 /// A list of what may be done.
-const STRICT: &str = r#"
+const STRICT_POLICY: &str = r#"
 default = "deny"
 [[rules]]
 id = "looks"
@@ -63,12 +64,12 @@ paths = ["notes/**"]
 
 /// What a tool of the wide set does is judged as the command that does the same, and by every file it names.
 #[test]
-fn tools_of_the_wide_set_are_judged_by_what_they_do() {
+fn wide_set_tools_are_evaluated_by_their_effects() {
     let more = "[[rules]]\nid = \"commits\"\nverdict = \"deny\"\ncommands = [\"git commit *\"]\n[[rules]]\nid = \"pip\"\n\
                 verdict = \"ask\"\nlabels = [\"installs\"]\n[[rules]]\nid = \"notes\"\nverdict = \"ask\"\nlabels = [\"memory\"]\n";
-    let careful = [parse(&format!("{CAREFUL}{more}")).expect("a policy")];
-    let strict = [parse(STRICT).expect("a policy")];
-    use Ruling::{Allow, Ask, Deny};
+    let careful = [parse_policy_text(&format!("{CAREFUL_POLICY}{more}")).expect("a policy")];
+    let strict = [parse_policy_text(STRICT_POLICY).expect("a policy")];
+    use RuleVerdict::{Allow, Ask, Deny};
     for (tool, args, of_careful, of_strict) in [
         ("git_status", json!({}), (Allow, "default"), (Allow, "plan")),
         ("git_diff", json!({"path": "a"}), (Allow, "default"), (Allow, "plan")),
@@ -93,26 +94,27 @@ fn tools_of_the_wide_set_are_judged_by_what_they_do() {
     ] {
         let call = call(tool, args.clone());
         for (policies, (ruling, rule)) in [(&careful, of_careful), (&strict, of_strict)] {
-            assert_eq!(said(policies, &call), (ruling, rule.to_owned()), "{tool} {args}");
+            assert_eq!(ruling_for(policies, &call), (ruling, rule.to_owned()), "{tool} {args}");
         }
     }
-    let by_tool =
-        parse("[[rules]]\nid = \"t\"\nverdict = \"deny\"\ntools = [\"git_add\", \"memory_delete\"]");
+    let by_tool = parse_policy_text(
+        "[[rules]]\nid = \"t\"\nverdict = \"deny\"\ntools = [\"git_add\", \"memory_delete\"]",
+    );
     let by_tool = [by_tool.expect("tools of the wide set are known")];
-    assert_eq!(said(&by_tool, &call("git_add", json!({"paths": ["."]}))).0, Deny);
+    assert_eq!(ruling_for(&by_tool, &call("git_add", json!({"paths": ["."]}))).0, Deny);
 }
 
 /// A rule for all below a folder speaks of what is done to that folder whole, or to one above it.
 #[test]
-fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
+fn action_on_a_folder_counts_for_its_contents() {
     let rule = |verdict: &str| {
         let text = format!(
             "[[rules]]\nid = \"i\"\nverdict = \"{verdict}\"\npaths = [\"ops/infra/**\", \"keys/\"]\n"
         );
-        [parse(&text).expect("a policy")]
+        [parse_policy_text(&text).expect("a policy")]
     };
     let deny = rule("deny");
-    use Ruling::{Allow, Deny};
+    use RuleVerdict::{Allow, Deny};
     for (tool, args, ruling) in [
         ("move_file", json!({"from": "ops/infra", "to": "x"}), Deny),
         ("move_file", json!({"from": "ops", "to": "x"}), Deny),
@@ -132,21 +134,25 @@ fn what_is_done_to_a_folder_is_done_to_what_it_holds() {
         ("write_file", json!({"path": "ops"}), Allow),
     ] {
         let call = call(tool, args.clone());
-        assert_eq!(said(&deny, &call).0, ruling, "{tool} {args}");
+        assert_eq!(ruling_for(&deny, &call).0, ruling, "{tool} {args}");
         // As it was decided before, and so it is again in an older log.
-        assert_eq!(judge(&deny, &call, Reach::Name).ruling, Allow, "{tool} {args}");
+        assert_eq!(evaluate_policies(&deny, &call, RuleScope::NamedPaths).ruling, Allow, "{tool} {args}");
     }
     // What is allowed below a folder says nothing of the folder.
-    let strict =
-        parse("default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n");
+    let strict = parse_policy_text(
+        "default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n",
+    );
     let strict = [strict.expect("a policy")];
-    assert_eq!(said(&strict, &call("delete_file", json!({"path": "notes", "recursive": true}))).0, Deny);
+    assert_eq!(
+        ruling_for(&strict, &call("delete_file", json!({"path": "notes", "recursive": true}))).0,
+        Deny
+    );
 }
 
 #[test]
-fn the_strictest_of_what_is_said_of_any_piece_holds() {
-    let careful = [parse(CAREFUL).expect("a policy")];
-    use Ruling::{Allow, Ask, Deny};
+fn strictest_ruling_of_any_part_wins() {
+    let careful = [parse_policy_text(CAREFUL_POLICY).expect("a policy")];
+    use RuleVerdict::{Allow, Ask, Deny};
     for (command, ruling, rule) in [
         ("git status", Allow, "default"),
         ("make && git push origin main", Deny, "no-push"),
@@ -160,7 +166,7 @@ fn the_strictest_of_what_is_said_of_any_piece_holds() {
         ("echo x > src/a.yml 2>/dev/null", Allow, "default"),
         ("echo 'git push'", Allow, "default"),
     ] {
-        assert_eq!(said(&careful, &line(command)), (ruling, rule.to_owned()), "{command}");
+        assert_eq!(ruling_for(&careful, &command_call(command)), (ruling, rule.to_owned()), "{command}");
     }
     for (tool, args, ruling) in [
         ("edit_file", json!({ "path": "./infra//x.yml" }), Ask),
@@ -169,18 +175,19 @@ fn the_strictest_of_what_is_said_of_any_piece_holds() {
         ("run_command", json!({ "command": "touch a > b.yml", "cwd": "infra" }), Ask),
         ("run_tests", json!({}), Allow),
     ] {
-        assert_eq!(said(&careful, &call(tool, args)).0, ruling, "{tool}");
+        assert_eq!(ruling_for(&careful, &call(tool, args)).0, ruling, "{tool}");
     }
-    let about = judge(&careful, &line("make && git push origin main"), Reach::Below);
+    let about =
+        evaluate_policies(&careful, &command_call("make && git push origin main"), RuleScope::Descendants);
     assert_eq!(
-        (about.about.as_str(), about.reason.as_str()),
+        (about.subject.as_str(), about.reason.as_str()),
         ("git push origin main", "results are taken from the workspace")
     );
 }
 
 #[test]
-fn what_is_denied_is_found_in_everyday_forms_and_what_is_harmless_is_not_taken_for_it() {
-    let careful = [parse(CAREFUL).expect("a policy")];
+fn denied_commands_are_found_in_common_forms_without_false_positives() {
+    let careful = [parse_policy_text(CAREFUL_POLICY).expect("a policy")];
     for denied in [
         "git -C . push",
         "git -c a.b=c push",
@@ -222,7 +229,7 @@ fn what_is_denied_is_found_in_everyday_forms_and_what_is_harmless_is_not_taken_f
         "sudo env -S 'git push'",
         "timeout -s KILL 5 git push",
     ] {
-        assert_eq!(said(&careful, &line(denied)).0, Ruling::Deny, "{denied}");
+        assert_eq!(ruling_for(&careful, &command_call(denied)).0, RuleVerdict::Deny, "{denied}");
     }
     for harmless in [
         "git -C push status",
@@ -247,12 +254,12 @@ fn what_is_denied_is_found_in_everyday_forms_and_what_is_harmless_is_not_taken_f
         "strace -o git ls push",
         "xargs -n 1 echo git push",
     ] {
-        assert_eq!(said(&careful, &line(harmless)).0, Ruling::Allow, "{harmless}");
+        assert_eq!(ruling_for(&careful, &command_call(harmless)).0, RuleVerdict::Allow, "{harmless}");
     }
 }
 
 #[test]
-fn what_a_wrapper_carries_out_unseen_is_on_no_list_of_what_may_be_done() {
+fn commands_hidden_by_wrappers_match_no_allowlist() {
     let list = r#"
 default = "deny"
 [[rules]]
@@ -260,7 +267,7 @@ id = "looks"
 verdict = "allow"
 commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "source *", "timeout *", "ls *", "env *"]
 "#;
-    let strict = [parse(list).expect("a policy")];
+    let strict = [parse_policy_text(list).expect("a policy")];
     for dark in [
         "cat x | sh",
         "echo $X | sh",
@@ -275,7 +282,7 @@ commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "s
         "echo curl x | sh",
         "env -S 'curl x'",
     ] {
-        assert_eq!(said(&strict, &line(dark)).0, Ruling::Deny, "{dark}");
+        assert_eq!(ruling_for(&strict, &command_call(dark)).0, RuleVerdict::Deny, "{dark}");
     }
     for seen in [
         "echo ls | sh",
@@ -286,19 +293,19 @@ commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "s
         "env A=1 ls",
         "source venv",
     ] {
-        assert_eq!(said(&strict, &line(seen)).0, Ruling::Allow, "{seen}");
+        assert_eq!(ruling_for(&strict, &command_call(seen)).0, RuleVerdict::Allow, "{seen}");
     }
 }
 
 /// Bash may make of an argument what another rule refuses.
 #[test]
-fn arguments_that_bash_expands_are_not_allowed_past_a_rule_that_refuses_some() {
+fn expanded_arguments_cannot_bypass_a_deny_rule() {
     let rules = |verdict: &str| {
         let text = format!(
             "default = \"deny\"\n[[rules]]\nid = \"git\"\nverdict = \"allow\"\ncommands = [\"git *\", \"ls *\"]\n\
              [[rules]]\nid = \"no-push\"\nverdict = \"{verdict}\"\ncommands = [\"git push *\"]\n"
         );
-        [parse(&text).expect("a policy")]
+        [parse_policy_text(&text).expect("a policy")]
     };
     for verdict in ["deny", "ask"] {
         let policies = rules(verdict);
@@ -324,7 +331,11 @@ fn arguments_that_bash_expands_are_not_allowed_past_a_rule_that_refuses_some() {
             "git 2>&1 $'pu\\x73h'",
             "bash -c 'git $\"$x\"'",
         ] {
-            assert_eq!(said(&policies, &line(dark)), (Ruling::Deny, "default".to_owned()), "{dark}");
+            assert_eq!(
+                ruling_for(&policies, &command_call(dark)),
+                (RuleVerdict::Deny, "default".to_owned()),
+                "{dark}"
+            );
         }
         for seen in [
             "git status",
@@ -334,15 +345,15 @@ fn arguments_that_bash_expands_are_not_allowed_past_a_rule_that_refuses_some() {
             "ls $x *",
             "git -C . add $x",
         ] {
-            assert_eq!(said(&policies, &line(seen)).0, Ruling::Allow, "{seen}");
+            assert_eq!(ruling_for(&policies, &command_call(seen)).0, RuleVerdict::Allow, "{seen}");
         }
     }
 }
 
 #[test]
-fn a_list_of_what_may_be_done_lets_nothing_else_through() {
-    let strict = [parse(STRICT).expect("a policy")];
-    use Ruling::{Allow, Deny};
+fn allowlist_permits_nothing_else() {
+    let strict = [parse_policy_text(STRICT_POLICY).expect("a policy")];
+    use RuleVerdict::{Allow, Deny};
     for (command, ruling) in [
         ("ls -la", Allow),
         ("git status && git diff HEAD", Allow),
@@ -361,39 +372,42 @@ fn a_list_of_what_may_be_done_lets_nothing_else_through() {
         ("A=1", Deny),
         ("# ls", Deny),
     ] {
-        assert_eq!(said(&strict, &line(command)).0, ruling, "{command}");
+        assert_eq!(ruling_for(&strict, &command_call(command)).0, ruling, "{command}");
     }
-    assert_eq!(said(&strict, &call("read_file", json!({ "path": "a" }))), (Allow, "looks".to_owned()));
-    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "a" }))), (Deny, "default".to_owned()));
-    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "notes/a" }))).0, Allow);
-    assert_eq!(said(&strict, &call("edit_file", json!({ "path": "notes/../a" }))).0, Deny);
-    assert_eq!(said(&strict, &call("run_tests", json!({}))).0, Deny);
+    assert_eq!(ruling_for(&strict, &call("read_file", json!({ "path": "a" }))), (Allow, "looks".to_owned()));
+    assert_eq!(ruling_for(&strict, &call("edit_file", json!({ "path": "a" }))), (Deny, "default".to_owned()));
+    assert_eq!(ruling_for(&strict, &call("edit_file", json!({ "path": "notes/a" }))).0, Allow);
+    assert_eq!(ruling_for(&strict, &call("edit_file", json!({ "path": "notes/../a" }))).0, Deny);
+    assert_eq!(ruling_for(&strict, &call("run_tests", json!({}))).0, Deny);
 }
 
 /// Whether work is given away at all is a rule's to say as well, whatever it is tested with.
 #[test]
-fn a_rule_speaks_of_work_that_is_given_away() {
+fn rules_apply_to_delegated_work() {
     let alone = |verdict: &str| {
         let rule = format!("[[rules]]\nid = \"alone\"\nverdict = \"{verdict}\"\ntools = [\"delegate\"]\n");
-        [parse(&rule).expect("the tool is known")]
+        [parse_policy_text(&rule).expect("the tool is known")]
     };
     let piece = |tests: &str| call("delegate", json!({ "title": "a", "instructions": "b", "tests": tests }));
-    for (verdict, ruling) in [("deny", Ruling::Deny), ("ask", Ruling::Ask)] {
+    for (verdict, ruling) in [("deny", RuleVerdict::Deny), ("ask", RuleVerdict::Ask)] {
         for tests in ["", "true"] {
-            assert_eq!(said(&alone(verdict), &piece(tests)), (ruling, "alone".to_owned()), "{tests}");
+            assert_eq!(ruling_for(&alone(verdict), &piece(tests)), (ruling, "alone".to_owned()), "{tests}");
         }
-        assert_eq!(said(&alone(verdict), &call("read_file", json!({ "path": "a" }))).0, Ruling::Allow);
+        assert_eq!(
+            ruling_for(&alone(verdict), &call("read_file", json!({ "path": "a" }))).0,
+            RuleVerdict::Allow
+        );
     }
 }
 
 /// The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's: it is a command.
 #[test]
-fn the_line_that_tests_a_piece_is_judged_as_a_command() {
-    use Ruling::{Allow, Ask, Deny};
+fn test_line_of_delegated_work_is_evaluated_as_a_command() {
+    use RuleVerdict::{Allow, Ask, Deny};
     let piece = |tests: Value| {
         call("delegate", json!({ "title": "a", "instructions": "b", "writes": true, "tests": tests }))
     };
-    let careful = [parse(CAREFUL).expect("a policy")];
+    let careful = [parse_policy_text(CAREFUL_POLICY).expect("a policy")];
     for (tests, ruling, rule) in [
         (json!("make test && git push"), Deny, "no-push"),
         (json!("echo x > infra/a.yml"), Ask, "infra"),
@@ -404,14 +418,14 @@ fn the_line_that_tests_a_piece_is_judged_as_a_command() {
         (json!(" "), Allow, "default"),
         (json!(null), Allow, "default"),
     ] {
-        assert_eq!(said(&careful, &piece(tests.clone())), (ruling, rule.to_owned()), "{tests}");
+        assert_eq!(ruling_for(&careful, &piece(tests.clone())), (ruling, rule.to_owned()), "{tests}");
     }
-    let judged = judge(&careful, &piece(json!("make test && git push")), Reach::Below);
-    assert_eq!(judged.about, "git push", "a person and the model read what it is about");
+    let judged = evaluate_policies(&careful, &piece(json!("make test && git push")), RuleScope::Descendants);
+    assert_eq!(judged.subject, "git push", "a person and the model read what it is about");
     let listed = |more: &str| {
         let rules =
             "[[rules]]\nid = \"all\"\nverdict = \"allow\"\n[[rules]]\nid = \"a\"\nverdict = \"deny\"\n";
-        [parse(&format!("{rules}{more}")).expect("a policy")]
+        [parse_policy_text(&format!("{rules}{more}")).expect("a policy")]
     };
     for (more, ruling) in [
         // Also a rule that is about the tool alone by which a command is run.
@@ -422,26 +436,29 @@ fn the_line_that_tests_a_piece_is_judged_as_a_command() {
         ("paths = [\"x.py\"]", Deny),
     ] {
         let tests = json!("sed 's/a/b/' x > x.py");
-        assert_eq!(said(&listed(more), &piece(tests)).0, ruling, "{more}");
-        assert_eq!(said(&listed(more), &piece(json!(null))).0, Allow, "{more}: it runs nothing");
+        assert_eq!(ruling_for(&listed(more), &piece(tests)).0, ruling, "{more}");
+        assert_eq!(ruling_for(&listed(more), &piece(json!(null))).0, Allow, "{more}: it runs nothing");
     }
     // With a path of which nothing is known no list of what may be done has it.
     let only = "default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = [\"sh *\"]\n";
-    let only = [parse(only).expect("a policy")];
-    assert_eq!(said(&only, &piece(json!("{path} -c x"))).0, Deny);
+    let only = [parse_policy_text(only).expect("a policy")];
+    assert_eq!(ruling_for(&only, &piece(json!("{path} -c x"))).0, Deny);
 }
 
 #[test]
-fn of_several_policies_the_strictest_holds() {
-    let both = [parse(CAREFUL).expect("a policy"), parse(STRICT).expect("a policy")];
-    assert_eq!(said(&both, &line("git status")), (Ruling::Allow, "plan".to_owned()));
-    assert_eq!(said(&both, &line("rm x")), (Ruling::Deny, "default".to_owned()));
-    assert_eq!(said(&both, &line("git push")).0, Ruling::Deny);
-    assert_eq!(said(&[], &line("rm -rf /")).0, Ruling::Allow);
+fn strictest_of_several_policies_wins() {
+    let both = [
+        parse_policy_text(CAREFUL_POLICY).expect("a policy"),
+        parse_policy_text(STRICT_POLICY).expect("a policy"),
+    ];
+    assert_eq!(ruling_for(&both, &command_call("git status")), (RuleVerdict::Allow, "plan".to_owned()));
+    assert_eq!(ruling_for(&both, &command_call("rm x")), (RuleVerdict::Deny, "default".to_owned()));
+    assert_eq!(ruling_for(&both, &command_call("git push")).0, RuleVerdict::Deny);
+    assert_eq!(ruling_for(&[], &command_call("rm -rf /")).0, RuleVerdict::Allow);
 }
 
 #[test]
-fn what_is_wrong_in_a_policy_is_told_by_line_or_field() {
+fn policy_errors_name_the_line_or_field() {
     for (text, words) in [
         ("default = \"maybe\"", "unknown variant `maybe`, expected one of `allow`, `ask`, `deny`"),
         ("[[rules]]\nid = \"a\"", "rules[0].verdict: missing field `verdict`"),
@@ -482,18 +499,18 @@ fn what_is_wrong_in_a_policy_is_told_by_line_or_field() {
             "rules[0].misses[0] must be something of which `a` does not speak",
         ),
     ] {
-        let said = parse(text).expect_err(text);
+        let said = parse_policy_text(text).expect_err(text);
         assert!(said.contains(words), "{words} in {said}");
     }
 }
 
 proptest! {
     #[test]
-    fn any_line_can_be_judged_and_none_is_allowed_that_holds_what_is_denied(before in "[a-z ;&|(){}$'\"<>\\n-]{0,30}") {
-        let careful = [parse(CAREFUL).expect("a policy")];
-        let _ = judge(&careful, &line(&before), Reach::Below);
-        let strict = [parse(STRICT).expect("a policy")];
+    fn any_line_is_evaluated_and_denied_commands_are_never_allowed(before in "[a-z ;&|(){}$'\"<>\\n-]{0,30}") {
+        let careful = [parse_policy_text(CAREFUL_POLICY).expect("a policy")];
+        let _ = evaluate_policies(&careful, &command_call(&before), RuleScope::Descendants);
+        let strict = [parse_policy_text(STRICT_POLICY).expect("a policy")];
         let after = format!("curl x; {before}");
-        prop_assert_eq!(judge(&strict, &line(&after), Reach::Below).ruling, Ruling::Deny);
+        prop_assert_eq!(evaluate_policies(&strict, &command_call(&after), RuleScope::Descendants).ruling, RuleVerdict::Deny);
     }
 }

@@ -80,7 +80,7 @@ pub struct ChildSpec {
 pub enum ChildError {
     /// A relative program, or one with a NUL in its arguments.
     #[error("{program} cannot be named to the system: give an absolute path and arguments without NUL")]
-    Unnameable {
+    InvalidProgram {
         /// What was asked for.
         program: PathBuf,
     },
@@ -138,7 +138,7 @@ pub struct ChildHandle {
 pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
     let ChildSpec { program, args, cwd, env, inherit, stdin_payload, log } = spec;
     if !program.is_absolute() || args.iter().any(|arg| arg.as_bytes().contains(&0)) {
-        return Err(ChildError::Unnameable { program });
+        return Err(ChildError::InvalidProgram { program });
     }
     if stdin_payload.len() > PAYLOAD_BYTES_MAX {
         return Err(ChildError::PayloadTooLarge {
@@ -146,16 +146,16 @@ pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
             limit_bytes: PAYLOAD_BYTES_MAX,
         });
     }
-    let output = Output::open(log)?;
+    let output = ChildOutput::from_log(log)?;
     let failed = |source| ChildError::Start { program: program.clone(), source };
     let inherited = inherit.into_iter().filter_map(|name| env::var_os(&name).map(|value| (name, value)));
-    let command = command(&program, output)
+    let command = build_command(&program, output)
         .map(|mut command| {
             command.args(args).current_dir(cwd).envs(inherited).envs(env);
             command
         })
         .map_err(failed)?;
-    let mut handle = spawner::on_the_lasting_thread(move || spawn(command)).await.map_err(failed)?;
+    let mut handle = spawner::run_on_spawner_thread(move || spawn_child(command)).await.map_err(failed)?;
     let given = async {
         match handle.child.stdin.take() {
             Some(mut pipe) => pipe.write_all(&stdin_payload).await,
@@ -174,20 +174,20 @@ pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
     Ok(handle)
 }
 
-struct Output {
-    out: Stdio,
-    err: Stdio,
+struct ChildOutput {
+    stdout: Stdio,
+    stderr: Stdio,
 }
 
-impl Output {
-    fn open(log: ChildLog) -> Result<Self, ChildError> {
+impl ChildOutput {
+    fn from_log(log: ChildLog) -> Result<Self, ChildError> {
         match log {
-            ChildLog::Inherit => Ok(Self { out: Stdio::inherit(), err: Stdio::inherit() }),
-            ChildLog::Null => Ok(Self { out: Stdio::null(), err: Stdio::null() }),
+            ChildLog::Inherit => Ok(Self { stdout: Stdio::inherit(), stderr: Stdio::inherit() }),
+            ChildLog::Null => Ok(Self { stdout: Stdio::null(), stderr: Stdio::null() }),
             ChildLog::Append(path) => {
                 let open = || {
                     let file = OpenOptions::new().append(true).create(true).open(&path)?;
-                    Ok(Self { out: file.try_clone()?.into(), err: file.into() })
+                    Ok(Self { stdout: file.try_clone()?.into(), stderr: file.into() })
                 };
                 open().map_err(|source| ChildError::Log { path: path.clone(), source })
             }
@@ -196,14 +196,14 @@ impl Output {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
-fn command(program: &std::path::Path, output: Output) -> io::Result<std::process::Command> {
+fn build_command(program: &std::path::Path, output: ChildOutput) -> io::Result<std::process::Command> {
     let mut command = std::process::Command::new(program);
-    command.env_clear().stdin(Stdio::piped()).stdout(output.out).stderr(output.err);
+    command.env_clear().stdin(Stdio::piped()).stdout(output.stdout).stderr(output.stderr);
     Ok(command)
 }
 
 #[expect(unsafe_code, reason = "a descriptor of a fixed number can only be laid between fork and exec")]
-fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
+fn spawn_child(mut command: std::process::Command) -> io::Result<ChildHandle> {
     let (theirs, ours) = pipe2(OFlag::O_CLOEXEC)?;
     let (read_end, supervisor) = (theirs.as_raw_fd(), getpid());
     // std reports a failed exec through a pipe of its own; holding the lifeline's number keeps it from there.
@@ -212,9 +212,9 @@ fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
     unsafe {
         command.pre_exec(move || {
             setsid()?;
-            die_with(supervisor)?;
-            lay_lifeline(read_end)?;
-            close_the_rest()
+            die_with_parent(supervisor)?;
+            install_lifeline(read_end)?;
+            close_other_fds()
         });
     }
     let child = Command::from(command).kill_on_drop(true).spawn()?;
@@ -225,7 +225,7 @@ fn spawn(mut command: std::process::Command) -> io::Result<ChildHandle> {
 
 /// Runs between fork and exec: the kernel kills this process when `supervisor` is gone, also one that is stopped
 /// and sees no lifeline. Nothing of its own can make it forget: it has no set-user-id program to execute.
-fn die_with(supervisor: Pid) -> io::Result<()> {
+fn die_with_parent(supervisor: Pid) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // It died between the fork and now: no signal would come any more.
     if getppid() == supervisor { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
@@ -233,7 +233,7 @@ fn die_with(supervisor: Pid) -> io::Result<()> {
 
 /// Runs between fork and exec.
 #[expect(unsafe_code, reason = "descriptors are plain numbers here")]
-fn lay_lifeline(read_end: RawFd) -> io::Result<()> {
+fn install_lifeline(read_end: RawFd) -> io::Result<()> {
     if read_end == LIFELINE_FD {
         // SAFETY: the pipe's read end, open in the forked child as it was in the parent.
         let fd = unsafe { BorrowedFd::borrow_raw(read_end) };
@@ -246,7 +246,7 @@ fn lay_lifeline(read_end: RawFd) -> io::Result<()> {
 
 /// Runs between fork and exec: what docket itself was started with may not be close-on-exec.
 #[expect(unsafe_code, reason = "close_range has no wrapper in nix")]
-fn close_the_rest() -> io::Result<()> {
+fn close_other_fds() -> io::Result<()> {
     const FIRST: libc::c_uint = LIFELINE_FD.cast_unsigned() + 1;
     // SAFETY: plain numbers; nothing is closed before exec.
     let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -313,15 +313,15 @@ impl Drop for ChildHandle {
 
 /// The child's side: ends this process when its supervisor is gone.
 #[derive(Debug)]
-pub struct Lifeline {
+pub struct SupervisorLifeline {
     pipe: File,
 }
 
-impl Lifeline {
+impl SupervisorLifeline {
     /// Takes over descriptor [`LIFELINE_FD`]. Called once, before anything else opens files. `None` when it
     /// is no pipe: this process was not started by a supervisor.
     #[expect(unsafe_code, reason = "takes over an inherited descriptor by its number")]
-    pub fn inherited() -> Option<Self> {
+    pub fn from_inherited_fd() -> Option<Self> {
         let meta = std::fs::metadata(format!("/proc/self/fd/{LIFELINE_FD}")).ok()?;
         if !meta.file_type().is_fifo() {
             return None;
@@ -337,7 +337,7 @@ impl Lifeline {
     ///
     /// # Errors
     /// When no thread can be made.
-    pub fn end_with_it(mut self) -> io::Result<()> {
+    pub fn exit_with_supervisor(mut self) -> io::Result<()> {
         let watch = move || {
             // Nothing is ever written: a read returns when the last write end is closed.
             let _ = self.pipe.read(&mut [0]);
@@ -352,9 +352,9 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::process::tests_support::gone;
+    use crate::process::tests_support::wait_until_gone;
 
-    fn shell(line: &str, dir: &Path) -> ChildSpec {
+    fn shell_spec(line: &str, dir: &Path) -> ChildSpec {
         ChildSpec {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), line.into()],
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    async fn written(path: &Path) -> String {
+    async fn read_when_written(path: &Path) -> String {
         for _ in 0..2_000 {
             match fs::read_to_string(path) {
                 Ok(text) if text.ends_with('\n') => return text,
@@ -380,7 +380,7 @@ mod tests {
     async fn payload_environment_and_descriptors_are_exact() {
         let dir = tempfile::tempdir().unwrap();
         let line = "cat; env | cut -d= -f1 | sort | tr '\\n' ' '; ls /proc/self/fd | tr '\\n' ' '; exit 5";
-        let spec = ChildSpec { stdin_payload: b"secret ".to_vec(), ..shell(line, dir.path()) };
+        let spec = ChildSpec { stdin_payload: b"secret ".to_vec(), ..shell_spec(line, dir.path()) };
         let spec = ChildSpec { inherit: vec!["HOME".into(), "NO_SUCH_NAME".into()], ..spec };
         let mut child = start_child(spec).await.unwrap();
         assert_eq!(child.wait().await.unwrap(), ChildExit::Exit(5));
@@ -392,50 +392,50 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_leads_a_session_and_a_deaf_one_is_killed_with_its_group() {
+    async fn child_leads_a_session_and_is_killed_with_its_group() {
         let dir = tempfile::tempdir().unwrap();
         let line = "trap '' TERM; sleep 600 & echo $! > pid; wait; while :; do sleep 600; done";
-        let mut child = start_child(shell(line, dir.path())).await.unwrap();
-        let other: i32 = written(&dir.path().join("pid")).await.trim().parse().unwrap();
+        let mut child = start_child(shell_spec(line, dir.path())).await.unwrap();
+        let other: i32 = read_when_written(&dir.path().join("pid")).await.trim().parse().unwrap();
         let session = nix::unistd::getsid(Some(Pid::from_raw(child.pid()))).unwrap();
         assert_eq!(session.as_raw(), child.pid());
         assert_eq!(child.terminate(Duration::from_millis(50)).await.unwrap(), ChildExit::Signal(9));
-        gone(other).await;
+        wait_until_gone(other).await;
     }
 
     #[tokio::test]
-    async fn a_willing_one_ends_by_itself() {
+    async fn child_that_heeds_sigterm_ends_by_itself() {
         let dir = tempfile::tempdir().unwrap();
         let line = "trap 'exit 7' TERM; echo ready > ready; while :; do sleep 0.01; done";
-        let mut child = start_child(shell(line, dir.path())).await.unwrap();
-        written(&dir.path().join("ready")).await;
+        let mut child = start_child(shell_spec(line, dir.path())).await.unwrap();
+        read_when_written(&dir.path().join("ready")).await;
         assert_eq!(child.terminate(Duration::from_secs(60)).await.unwrap(), ChildExit::Exit(7));
     }
 
     #[tokio::test]
-    async fn dropping_kills_the_group() {
+    async fn dropping_the_handle_kills_the_group() {
         let dir = tempfile::tempdir().unwrap();
-        let child = start_child(shell("sleep 600 & echo $! > pid; wait", dir.path())).await.unwrap();
-        let other: i32 = written(&dir.path().join("pid")).await.trim().parse().unwrap();
+        let child = start_child(shell_spec("sleep 600 & echo $! > pid; wait", dir.path())).await.unwrap();
+        let other: i32 = read_when_written(&dir.path().join("pid")).await.trim().parse().unwrap();
         let leader = child.pid();
         drop(child);
-        gone(leader).await;
-        gone(other).await;
+        wait_until_gone(leader).await;
+        wait_until_gone(other).await;
     }
 
     /// Else the kernel would kill it then.
     #[test]
-    fn it_outlives_the_thread_and_the_runtime_that_asked_for_it() {
+    fn child_outlives_the_thread_and_runtime_that_started_it() {
         let dir = tempfile::tempdir().unwrap();
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = dir.path().to_owned();
         let asked = std::thread::spawn(move || {
             let line = "until [ -e go ]; do sleep 0.01; done; echo alive > alive";
-            runtime().block_on(start_child(shell(line, &folder))).unwrap()
+            runtime().block_on(start_child(shell_spec(line, &folder))).unwrap()
         });
         let child = asked.join().unwrap();
         fs::write(dir.path().join("go"), "").unwrap();
-        let said = runtime().block_on(written(&dir.path().join("alive")));
+        let said = runtime().block_on(read_when_written(&dir.path().join("alive")));
         assert_eq!(said, "alive\n");
         drop(child);
     }
@@ -446,23 +446,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // In a session of its own, so that the kill of the group does not reach the one that looks.
         let look = "setsid sh -c 'echo open > state; cat <&3; echo closed > state2' & wait";
-        let child = start_child(shell(look, dir.path())).await.unwrap();
-        assert_eq!(written(&dir.path().join("state")).await, "open\n");
+        let child = start_child(shell_spec(look, dir.path())).await.unwrap();
+        assert_eq!(read_when_written(&dir.path().join("state")).await, "open\n");
         assert!(!dir.path().join("state2").exists());
         drop(child);
-        assert_eq!(written(&dir.path().join("state2")).await, "closed\n");
+        assert_eq!(read_when_written(&dir.path().join("state2")).await, "closed\n");
     }
 
     #[tokio::test]
-    async fn what_cannot_start_is_told() {
+    async fn start_failures_are_reported() {
         let dir = tempfile::tempdir().unwrap();
-        let missing = ChildSpec { program: "/no/such".into(), ..shell("", dir.path()) };
+        let missing = ChildSpec { program: "/no/such".into(), ..shell_spec("", dir.path()) };
         assert!(matches!(start_child(missing).await, Err(ChildError::Start { .. })));
-        let relative = ChildSpec { program: "sh".into(), ..shell("", dir.path()) };
-        assert!(matches!(start_child(relative).await, Err(ChildError::Unnameable { .. })));
-        let log = ChildSpec { log: ChildLog::Append("/no/such/log".into()), ..shell("", dir.path()) };
+        let relative = ChildSpec { program: "sh".into(), ..shell_spec("", dir.path()) };
+        assert!(matches!(start_child(relative).await, Err(ChildError::InvalidProgram { .. })));
+        let log = ChildSpec { log: ChildLog::Append("/no/such/log".into()), ..shell_spec("", dir.path()) };
         assert!(matches!(start_child(log).await, Err(ChildError::Log { .. })));
-        let large = ChildSpec { stdin_payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..shell("", dir.path()) };
+        let large = ChildSpec { stdin_payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..shell_spec("", dir.path()) };
         assert!(matches!(start_child(large).await, Err(ChildError::PayloadTooLarge { .. })));
     }
 }

@@ -25,7 +25,7 @@ pub const GIT_LISTING_BYTES_MAX: usize = 128 * 1024 * 1024;
 pub const GIT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Looked at in this order; `PATH` is not, for it may lead into a folder that others write.
-const PROGRAMS: [&str; 5] = [
+const GIT_PATHS: [&str; 5] = [
     "/usr/bin/git",
     "/usr/local/bin/git",
     "/bin/git",
@@ -34,7 +34,7 @@ const PROGRAMS: [&str; 5] = [
 ];
 
 /// Settings that stand over whatever a repository's own configuration says.
-const SETTINGS: [(&str, &str); 22] = [
+const FIXED_SETTINGS: [(&str, &str); 22] = [
     ("core.hooksPath", "/dev/null"),
     // Since 2.54 settings name hooks too; later gits take this for all of an event.
     ("hook.reference-transaction.enabled", "false"),
@@ -65,7 +65,7 @@ const SETTINGS: [(&str, &str); 22] = [
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// No git in the fixed places.
-    #[error("git was found in none of {}: install it with the system's package manager", PROGRAMS.join(", "))]
+    #[error("git was found in none of {}: install it with the system's package manager", GIT_PATHS.join(", "))]
     NotInstalled,
     /// It was started and failed before it had a status.
     #[error("git failed before it had a status")]
@@ -74,12 +74,12 @@ pub enum GitError {
 
 /// The environment that puts `more` beside the fixed settings; laid over a call's environment it stands.
 pub fn settings_env(more: &[(String, String)]) -> Vec<(OsString, OsString)> {
-    let fixed = SETTINGS.iter().copied();
+    let fixed = FIXED_SETTINGS.iter().copied();
     let all: Vec<_> = fixed.chain(more.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
-    counted(&all)
+    config_env(&all)
 }
 
-fn counted(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+fn config_env(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     let mut env = vec![("GIT_CONFIG_COUNT".into(), all.len().to_string().into())];
     for (index, (key, value)) in all.iter().enumerate() {
         env.push((format!("GIT_CONFIG_KEY_{index}").into(), key.into()));
@@ -99,7 +99,7 @@ pub fn git_spec<A: AsRef<OsStr>>(
     stdin: Vec<u8>,
 ) -> Result<TrustedSpec, GitError> {
     let program =
-        PROGRAMS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or(GitError::NotInstalled)?;
+        GIT_PATHS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or(GitError::NotInstalled)?;
     let fixed = [
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
         ("HOME", "/nonexistent"),
@@ -130,7 +130,7 @@ pub fn git_spec<A: AsRef<OsStr>>(
 }
 
 /// What a person's own git needs to know them by at a remote: keys, agents, helpers, proxies.
-const OWN_ENVIRONMENT: [&str; 25] = [
+const USER_ENVIRONMENT: [&str; 25] = [
     "HOME",
     "PATH",
     "USER",
@@ -159,7 +159,7 @@ const OWN_ENVIRONMENT: [&str; 25] = [
 ];
 
 /// Settings that a push leaves to the person: how they are known.
-const OWN_SETTINGS: [&str; 2] = ["credential.helper", "core.askPass"];
+const USER_SETTINGS: [&str; 2] = ["credential.helper", "core.askPass"];
 
 /// Settings of a push alone.
 const PUSH_SETTINGS: [(&str, &str); 4] = [
@@ -171,11 +171,11 @@ const PUSH_SETTINGS: [(&str, &str); 4] = [
 
 /// Which ssh a remote is spoken with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ssh {
+pub enum SshCommand {
     /// That of the system, which asks nobody anything.
-    Quiet,
+    NonInteractive,
     /// The one that the person's own settings name.
-    OfSettings,
+    FromSettings,
 }
 
 /// The call of git that speaks with a remote in the name of whoever runs docket: with their own settings, keys
@@ -183,25 +183,29 @@ pub enum Ssh {
 ///
 /// # Errors
 /// [`GitError::NotInstalled`].
-pub fn remote_spec<A: AsRef<OsStr>>(args: &[A], git_dir: &Path, ssh: Ssh) -> Result<TrustedSpec, GitError> {
+pub fn remote_spec<A: AsRef<OsStr>>(
+    args: &[A],
+    git_dir: &Path,
+    ssh: SshCommand,
+) -> Result<TrustedSpec, GitError> {
     let spec = git_spec(args, git_dir, &[], Vec::new())?;
     let is_setting = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("GIT_CONFIG_"));
     let is_dropped = |name: &OsString| {
         is_setting(name)
             || name == "GIT_ATTR_NOSYSTEM"
-            || (ssh == Ssh::OfSettings && name == "GIT_SSH_COMMAND")
+            || (ssh == SshCommand::FromSettings && name == "GIT_SSH_COMMAND")
     };
     let mut env: Vec<(OsString, OsString)> =
         spec.env.into_iter().filter(|(name, _)| !is_dropped(name)).collect();
-    let own = OWN_ENVIRONMENT.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+    let own = USER_ENVIRONMENT.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
     env.extend(own);
-    let settings: Vec<(&str, &str)> = SETTINGS
+    let settings: Vec<(&str, &str)> = FIXED_SETTINGS
         .iter()
         .copied()
-        .filter(|(key, _)| !OWN_SETTINGS.contains(key))
+        .filter(|(key, _)| !USER_SETTINGS.contains(key))
         .chain(PUSH_SETTINGS)
         .collect();
-    env.extend(counted(&settings));
+    env.extend(config_env(&settings));
     env.push(("GIT_DIR".into(), git_dir.into()));
     Ok(TrustedSpec { env, ..spec })
 }
@@ -209,7 +213,7 @@ pub fn remote_spec<A: AsRef<OsStr>>(args: &[A], git_dir: &Path, ssh: Ssh) -> Res
 /// The command line of a git that a remote on this machine is served by (`receive-pack`): a repository like any
 /// other, whose hooks and settings start nothing.
 pub fn serving_command(verb: &str) -> String {
-    let settings = SETTINGS.iter().chain(&PUSH_SETTINGS).chain(&[("receive.autogc", "false")]);
+    let settings = FIXED_SETTINGS.iter().chain(&PUSH_SETTINGS).chain(&[("receive.autogc", "false")]);
     let settings: Vec<String> = settings.map(|(key, value)| format!("-c {key}={value}")).collect();
     format!("git {} {verb}", settings.join(" "))
 }
@@ -232,41 +236,41 @@ pub async fn run_git<A: AsRef<OsStr>>(
 mod tests {
     use super::*;
 
-    async fn git(dir: &Path, args: &[&str], stdin: &[u8]) -> TrustedOutput {
+    async fn run(dir: &Path, args: &[&str], stdin: &[u8]) -> TrustedOutput {
         run_git(args, dir, &[], stdin.to_vec()).await.unwrap()
     }
 
     #[tokio::test]
     async fn plumbing_works_and_hooks_do_not_run() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(git(dir.path(), &["init", "-q", "-b", "main", "."], b"").await.success());
+        assert!(run(dir.path(), &["init", "-q", "-b", "main", "."], b"").await.is_success());
         let hook = dir.path().join(".git/hooks/pre-commit");
         std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
         std::fs::write(&hook, "#!/bin/sh\ntouch hooked\n").unwrap();
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&hook, executable).unwrap();
-        let blob = git(dir.path(), &["hash-object", "-w", "--stdin"], b"hello\n").await;
+        let blob = run(dir.path(), &["hash-object", "-w", "--stdin"], b"hello\n").await;
         assert_eq!(blob.stdout, b"ce013625030ba8dba906f756967f9e9ca394464a\n");
         let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let commit = [&who[..], &["commit", "-q", "--allow-empty", "-m", "one"]].concat();
-        let out = git(dir.path(), &commit, b"").await;
-        assert!(out.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let out = run(dir.path(), &commit, b"").await;
+        assert!(out.is_success(), "{}", String::from_utf8_lossy(&out.stderr));
         assert!(!dir.path().join("hooked").exists());
     }
 
     #[tokio::test]
     async fn transports_that_run_programs_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let out = git(dir.path(), &["ls-remote", "ext::touch fetched"], b"").await;
-        assert!(!out.success());
+        let out = run(dir.path(), &["ls-remote", "ext::touch fetched"], b"").await;
+        assert!(!out.is_success());
         assert!(String::from_utf8_lossy(&out.stderr).contains("not allowed"));
         assert!(!dir.path().join("fetched").exists());
     }
 
     #[tokio::test]
-    async fn no_configuration_of_the_user_is_read() {
+    async fn user_configuration_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let out = git(dir.path(), &["config", "--list", "--show-origin"], b"").await;
+        let out = run(dir.path(), &["config", "--list", "--show-origin"], b"").await;
         let text = String::from_utf8(out.stdout).unwrap();
         assert!(text.lines().all(|line| line.starts_with("command line:")), "{text}");
     }

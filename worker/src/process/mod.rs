@@ -8,21 +8,22 @@
 //! what a repository says (hooks, tests, linters) belongs into the sandbox instead.
 
 mod child;
+mod delivery_hook;
 mod git;
-mod hook;
+mod hardening;
 mod spawner;
 #[cfg(test)]
 pub(crate) mod tests_support;
-mod traces;
 mod trusted;
 
 pub use child::{
-    ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, Lifeline, PAYLOAD_BYTES_MAX, start_child,
+    ChildError, ChildHandle, ChildLog, ChildSpec, LIFELINE_FD, PAYLOAD_BYTES_MAX, SupervisorLifeline,
+    start_child,
 };
+pub use delivery_hook::{HOOK_OUTPUT_BYTES_MAX, HookResult, run_hook};
 pub use git::{
-    GIT_LISTING_BYTES_MAX, GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, Ssh, git_spec, remote_spec, run_git,
-    serving_command, settings_env,
+    GIT_LISTING_BYTES_MAX, GIT_OUTPUT_BYTES_MAX, GIT_TIMEOUT, GitError, SshCommand, git_spec, remote_spec,
+    run_git, serving_command, settings_env,
 };
-pub use hook::{HOOK_OUTPUT_BYTES_MAX, HookEnd, run_hook};
-pub use traces::leave_no_traces;
+pub use hardening::disable_core_dumps_and_ptrace;
 pub use trusted::{ChildExit, TrustedError, TrustedOutput, TrustedSpec, run_trusted};

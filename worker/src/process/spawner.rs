@@ -14,26 +14,26 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot};
 
 /// Starts that wait at once: a supervisor with so many slots would be a large one.
-const WAITING_MAX: usize = 256;
+const PENDING_STARTS_MAX: usize = 256;
 
-type Work = Box<dyn FnOnce() + Send>;
+type SpawnJob = Box<dyn FnOnce() + Send>;
 
 /// Runs `work`, which forks, on the thread that lives as long as this process.
 ///
 /// # Errors
 /// `work`'s own; the thread cannot be made.
-pub(super) async fn on_the_lasting_thread<T: Send + 'static>(
+pub(super) async fn run_on_spawner_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (tell, done) = oneshot::channel();
     // Children are watched by the runtime of whoever asked.
     let runtime = Handle::current();
-    let asked: Work = Box::new(move || {
+    let asked: SpawnJob = Box::new(move || {
         let _within = runtime.enter();
         // Where nobody waits any more, what was started is dropped, and so ended.
         drop(tell.send(work()));
     });
-    let sender = thread()?;
+    let sender = spawner_sender()?;
     // A full queue is waited for without keeping a thread of the runtime: its room is there in a moment.
     let mut asked = asked;
     loop {
@@ -43,24 +43,24 @@ pub(super) async fn on_the_lasting_thread<T: Send + 'static>(
                 asked = back;
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
-            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(gone()),
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(spawner_gone_error()),
         }
     }
-    done.await.map_err(|_| gone())?
+    done.await.map_err(|_| spawner_gone_error())?
 }
 
-fn gone() -> io::Error {
+fn spawner_gone_error() -> io::Error {
     io::Error::other("the thread that starts processes is gone; start docket again")
 }
 
 /// The way to the thread, which the first call starts.
-fn thread() -> io::Result<SyncSender<Work>> {
-    static THREAD: Mutex<Option<SyncSender<Work>>> = Mutex::new(None);
+fn spawner_sender() -> io::Result<SyncSender<SpawnJob>> {
+    static THREAD: Mutex<Option<SyncSender<SpawnJob>>> = Mutex::new(None);
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(sender) = &*thread {
         return Ok(sender.clone());
     }
-    let (sender, works) = sync_channel::<Work>(WAITING_MAX);
+    let (sender, works) = sync_channel::<SpawnJob>(PENDING_STARTS_MAX);
     // The sender in the static is never dropped: this loop ends with the process.
     let run = move || works.into_iter().for_each(|work| work());
     std::thread::Builder::new().name("spawner".to_owned()).spawn(run)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Waits until no process of this id runs (one that only waits to be reaped counts as gone).
-pub(crate) async fn gone(pid: i32) {
+pub(crate) async fn wait_until_gone(pid: i32) {
     let stat = format!("/proc/{pid}/stat");
     for _ in 0..2_000 {
         let Ok(text) = std::fs::read_to_string(&stat) else { return };

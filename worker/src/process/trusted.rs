@@ -82,7 +82,7 @@ pub struct TrustedOutput {
 
 impl TrustedOutput {
     /// Whether the program ended with status 0.
-    pub fn success(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         self.exit == ChildExit::Exit(0)
     }
 }
@@ -137,11 +137,11 @@ pub enum TrustedError {
 }
 
 /// Ends a process group when it goes out of scope, so that a dropped future leaves nobody behind.
-struct GroupGuard {
+struct ProcessGroupGuard {
     leader: Pid,
 }
 
-impl Drop for GroupGuard {
+impl Drop for ProcessGroupGuard {
     fn drop(&mut self) {
         // ESRCH says that the group is empty, which is what is wanted. The leader is reaped at most one
         // instant before, while its group id cannot be reused as long as a member lives.
@@ -158,14 +158,14 @@ pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedErro
     if !program.is_absolute() {
         return Err(TrustedError::NotAbsolute { program });
     }
-    let mut child = start(&program, &args, &cwd, &env).map_err(|source| TrustedError::Start {
+    let mut child = start_process(&program, &args, &cwd, &env).map_err(|source| TrustedError::Start {
         program: program.clone(),
         cwd: cwd.clone(),
         source,
     })?;
     let lost = |source| TrustedError::Io { program: program.clone(), source };
     let leader = child.id().ok_or_else(|| lost(io::ErrorKind::NotFound.into()))?;
-    let _group = GroupGuard { leader: Pid::from_raw(leader.cast_signed()) };
+    let _group = ProcessGroupGuard { leader: Pid::from_raw(leader.cast_signed()) };
     let deadline = Instant::now() + timeout;
 
     let mut stdin_pipe = child.stdin.take();
@@ -176,8 +176,8 @@ pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedErro
         }
         drop(stdin_pipe);
     };
-    let mut out = Reader::new(child.stdout.take(), stdout_bytes_max, Excess::Refuse);
-    let mut err = Reader::new(child.stderr.take(), STDERR_BYTES_MAX, Excess::Drop);
+    let mut out = BoundedReader::new(child.stdout.take(), stdout_bytes_max, OverflowPolicy::Fail);
+    let mut err = BoundedReader::new(child.stderr.take(), STDERR_BYTES_MAX, OverflowPolicy::Truncate);
     let status = {
         tokio::pin!(feed);
         let mut fed = false;
@@ -185,23 +185,23 @@ pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedErro
             tokio::select! {
                 status = child.wait() => break status.map_err(lost)?,
                 () = &mut feed, if !fed => fed = true,
-                step = out.step(), if out.open() => step.map_err(lost)?,
-                step = err.step(), if err.open() => step.map_err(lost)?,
+                step = out.read_chunk(), if out.is_open() => step.map_err(lost)?,
+                step = err.read_chunk(), if err.is_open() => step.map_err(lost)?,
                 () = tokio::time::sleep_until(deadline) => {
                     return Err(TrustedError::TimedOut { program, timeout_ms: timeout.as_millis() });
                 }
             }
-            if out.refused {
+            if out.has_overflowed {
                 return Err(TrustedError::OutputTooLarge { program, limit_bytes: stdout_bytes_max });
             }
         }
     };
     let drain = async {
-        while out.open() && !out.refused {
-            out.step().await?;
+        while out.is_open() && !out.has_overflowed {
+            out.read_chunk().await?;
         }
-        while err.open() {
-            err.step().await?;
+        while err.is_open() {
+            err.read_chunk().await?;
         }
         Ok(())
     };
@@ -209,14 +209,14 @@ pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedErro
         Ok(drained) => drained.map_err(lost)?,
         Err(_held_open) => {}
     }
-    if out.refused {
+    if out.has_overflowed {
         return Err(TrustedError::OutputTooLarge { program, limit_bytes: stdout_bytes_max });
     }
     Ok(TrustedOutput { exit: status.into(), stdout: out.bytes, stderr: err.bytes })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this module is one of the two that may start processes")]
-fn start(
+fn start_process(
     program: &Path,
     args: &[OsString],
     cwd: &Path,
@@ -236,34 +236,41 @@ fn start(
 }
 
 /// What happens to bytes beyond the limit.
-enum Excess {
-    Refuse,
-    Drop,
+enum OverflowPolicy {
+    Fail,
+    Truncate,
 }
 
-struct Reader<R> {
+struct BoundedReader<R> {
     pipe: Option<R>,
     bytes: Vec<u8>,
     limit: usize,
-    excess: Excess,
-    refused: bool,
+    on_overflow: OverflowPolicy,
+    has_overflowed: bool,
     chunk: Box<[u8; READ_BYTES]>,
 }
 
 /// The kernel's default pipe size: one read empties it.
 const READ_BYTES: usize = 64 * 1024;
 
-impl<R: AsyncRead + Unpin> Reader<R> {
-    fn new(pipe: Option<R>, limit: usize, excess: Excess) -> Self {
-        Self { pipe, bytes: Vec::new(), limit, excess, refused: false, chunk: Box::new([0; READ_BYTES]) }
+impl<R: AsyncRead + Unpin> BoundedReader<R> {
+    fn new(pipe: Option<R>, limit: usize, excess: OverflowPolicy) -> Self {
+        Self {
+            pipe,
+            bytes: Vec::new(),
+            limit,
+            on_overflow: excess,
+            has_overflowed: false,
+            chunk: Box::new([0; READ_BYTES]),
+        }
     }
 
-    fn open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
     /// One read. Cancel-safe: bytes are kept in the same poll that got them.
-    async fn step(&mut self) -> io::Result<()> {
+    async fn read_chunk(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
         let read = pipe.read(&mut self.chunk[..]).await?;
         if read == 0 {
@@ -272,9 +279,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         let room = self.limit - self.bytes.len();
         if read > room {
-            match self.excess {
-                Excess::Refuse => self.refused = true,
-                Excess::Drop => {}
+            match self.on_overflow {
+                OverflowPolicy::Fail => self.has_overflowed = true,
+                OverflowPolicy::Truncate => {}
             }
         }
         self.bytes.extend_from_slice(&self.chunk[..read.min(room)]);
@@ -286,7 +293,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 mod tests {
     use super::*;
 
-    fn shell(line: &str) -> TrustedSpec {
+    fn shell_spec(line: &str) -> TrustedSpec {
         TrustedSpec {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), line.into()],
@@ -302,7 +309,7 @@ mod tests {
     async fn status_output_and_environment_are_exact() {
         let out = run_trusted(TrustedSpec {
             stdin: b"in".to_vec(),
-            ..shell("cat; env | sort; echo e >&2; exit 7")
+            ..shell_spec("cat; env | sort; echo e >&2; exit 7")
         })
         .await
         .unwrap();
@@ -312,42 +319,43 @@ mod tests {
             text.trim_start_matches("in").lines().filter_map(|l| l.split('=').next()).collect();
         assert!(names.iter().all(|n| ["PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(n)), "{names:?}");
         assert_eq!(out.stderr, b"e\n");
-        assert_eq!(run_trusted(shell("kill -9 $$")).await.unwrap().exit, ChildExit::Signal(9));
+        assert_eq!(run_trusted(shell_spec("kill -9 $$")).await.unwrap().exit, ChildExit::Signal(9));
     }
 
     #[tokio::test]
-    async fn a_flood_is_refused_and_a_large_answer_is_whole() {
-        let flood = TrustedSpec { stdout_bytes_max: 1000, ..shell("yes") };
+    async fn flood_is_refused_and_large_output_is_complete() {
+        let flood = TrustedSpec { stdout_bytes_max: 1000, ..shell_spec("yes") };
         assert!(matches!(
             run_trusted(flood).await,
             Err(TrustedError::OutputTooLarge { limit_bytes: 1000, .. })
         ));
         let bytes: Vec<u8> = (0..900_000_u32).map(|n| (n % 251) as u8).collect();
-        let out = run_trusted(TrustedSpec { stdin: bytes.clone(), ..shell("cat") }).await.unwrap();
-        assert!(out.success() && out.stdout == bytes);
+        let out = run_trusted(TrustedSpec { stdin: bytes.clone(), ..shell_spec("cat") }).await.unwrap();
+        assert!(out.is_success() && out.stdout == bytes);
     }
 
     #[tokio::test]
-    async fn the_deadline_ends_the_whole_group() {
+    async fn deadline_kills_the_whole_group() {
         let dir = tempfile::tempdir().unwrap();
         let line = "sleep 600 & echo $! > pid; wait";
-        let spec = TrustedSpec { cwd: dir.path().into(), timeout: Duration::from_millis(300), ..shell(line) };
+        let spec =
+            TrustedSpec { cwd: dir.path().into(), timeout: Duration::from_millis(300), ..shell_spec(line) };
         assert!(matches!(run_trusted(spec).await, Err(TrustedError::TimedOut { .. })));
         let pid: i32 = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
-        crate::process::tests_support::gone(pid).await;
+        crate::process::tests_support::wait_until_gone(pid).await;
     }
 
     #[tokio::test]
-    async fn a_grandchild_that_holds_the_pipe_does_not_hold_the_caller() {
-        let out = run_trusted(shell("sleep 600 & echo done")).await.unwrap();
+    async fn grandchild_holding_the_pipe_does_not_block_the_caller() {
+        let out = run_trusted(shell_spec("sleep 600 & echo done")).await.unwrap();
         assert_eq!(out.stdout, b"done\n");
     }
 
     #[tokio::test]
-    async fn relative_and_missing_programs_are_told_apart() {
-        let relative = TrustedSpec { program: "sh".into(), ..shell("true") };
+    async fn relative_and_missing_programs_are_distinguished() {
+        let relative = TrustedSpec { program: "sh".into(), ..shell_spec("true") };
         assert!(matches!(run_trusted(relative).await, Err(TrustedError::NotAbsolute { .. })));
-        let missing = TrustedSpec { program: "/no/such".into(), ..shell("true") };
+        let missing = TrustedSpec { program: "/no/such".into(), ..shell_spec("true") };
         assert!(matches!(run_trusted(missing).await, Err(TrustedError::Start { .. })));
     }
 }

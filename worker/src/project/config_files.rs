@@ -1,8 +1,8 @@
 //! Which files hold a project's configuration: these are edited, never replaced whole.
 
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 
-const NAMES: [&str; 52] = [
+const CONFIG_FILE_NAMES: [&str; 52] = [
     "pyproject.toml",
     "setup.py",
     "setup.cfg",
@@ -58,7 +58,7 @@ const NAMES: [&str; 52] = [
 ];
 
 /// Beginnings of names such as `vite.config.ts` and `.eslintrc.json`.
-const STEMS: [&str; 15] = [
+const CONFIG_FILE_PREFIXES: [&str; 15] = [
     "vite.config.",
     "vitest.config.",
     "jest.config.",
@@ -77,22 +77,22 @@ const STEMS: [&str; 15] = [
 ];
 
 /// Whether `path` names a configuration file.
-pub(crate) fn is_config(path: &WorkPath) -> bool {
-    let Some(name) = path.parts().last().and_then(|name| std::str::from_utf8(name).ok()) else {
+pub(crate) fn is_config_file(path: &WorkspacePath) -> bool {
+    let Some(name) = path.components().last().and_then(|name| std::str::from_utf8(name).ok()) else {
         return false;
     };
-    NAMES.contains(&name) || STEMS.iter().any(|stem| name.starts_with(stem))
+    CONFIG_FILE_NAMES.contains(&name) || CONFIG_FILE_PREFIXES.iter().any(|stem| name.starts_with(stem))
 }
 
 /// Share of a configuration file's lines that must survive an edit of it.
-const KEPT_MIN_PERCENT: usize = 50;
+const RETAINED_MIN_PERCENT: usize = 50;
 /// A file with fewer lines than this may have all of them changed by an honest edit: its words count.
 const LINES_MIN: usize = 6;
 /// A file with fewer words than this changes as a whole by any edit.
 const WORDS_MIN: usize = 6;
 
 /// Whether an edit leaves so little of what was there that it is a replacement.
-pub(crate) fn is_replaced_whole(before: &[u8], after: &[u8]) -> bool {
+pub(crate) fn is_full_replacement(before: &[u8], after: &[u8]) -> bool {
     let lines = |bytes: &'_ [u8]| -> Vec<Vec<u8>> {
         let solid = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         solid.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
@@ -103,14 +103,14 @@ pub(crate) fn is_replaced_whole(before: &[u8], after: &[u8]) -> bool {
     };
     let old = lines(before);
     if old.len() >= LINES_MIN {
-        return kept_percent(&old, &lines(after)) < KEPT_MIN_PERCENT;
+        return retained_percent(&old, &lines(after)) < RETAINED_MIN_PERCENT;
     }
     let old = words(before);
-    old.len() >= WORDS_MIN && kept_percent(&old, &words(after)) < KEPT_MIN_PERCENT
+    old.len() >= WORDS_MIN && retained_percent(&old, &words(after)) < RETAINED_MIN_PERCENT
 }
 
 /// How much of `old` is in `new` as well, each as often as it stands there.
-fn kept_percent(old: &[Vec<u8>], new: &[Vec<u8>]) -> usize {
+fn retained_percent(old: &[Vec<u8>], new: &[Vec<u8>]) -> usize {
     let mut left = std::collections::HashMap::<&[u8], usize>::new();
     for part in new {
         *left.entry(part).or_default() += 1;
@@ -127,26 +127,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn config_files_are_known_at_any_depth() {
-        let path = |text: &str| WorkPath::new(text).expect("legal");
+    fn config_files_are_recognized_at_any_depth() {
+        let path = |text: &str| WorkspacePath::new(text).expect("legal");
         for name in ["package.json", "a/b/Cargo.toml", "vite.config.ts", ".eslintrc.cjs"] {
-            assert!(is_config(&path(name)), "{name}");
+            assert!(is_config_file(&path(name)), "{name}");
         }
-        assert!(!is_config(&path("src/package.rs")));
+        assert!(!is_config_file(&path("src/package.rs")));
     }
 
     #[test]
-    fn a_changed_line_is_no_replacement() {
+    fn small_edit_is_not_a_replacement() {
         let before = b"a\nb\nc\nd\ne\nf\n";
-        assert!(!is_replaced_whole(before, b"a\nb\nc\nd\ne\nX\nY\n"));
-        assert!(is_replaced_whole(before, b"q\nb\nc\n"));
-        assert!(!is_replaced_whole(b"a\n", b"b\n"));
+        assert!(!is_full_replacement(before, b"a\nb\nc\nd\ne\nX\nY\n"));
+        assert!(is_full_replacement(before, b"q\nb\nc\n"));
+        assert!(!is_full_replacement(b"a\n", b"b\n"));
         // One long line: what of it is kept counts.
         let one = b"{\"name\":\"a\",\"version\":\"1\",\"type\":\"module\",\"main\":\"x\"}\n";
-        assert!(!is_replaced_whole(
+        assert!(!is_full_replacement(
             one,
             b"{\"name\":\"a\",\"version\":\"2\",\"type\":\"module\",\"main\":\"x\"}\n"
         ));
-        assert!(is_replaced_whole(one, b"{\"private\": true}\n"));
+        assert!(is_full_replacement(one, b"{\"private\": true}\n"));
     }
 }

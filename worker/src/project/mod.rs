@@ -4,4 +4,4 @@
 pub(crate) mod config_files;
 mod settings;
 
-pub use settings::{FILE, ProjectError, ProjectSettings};
+pub use settings::{ProjectSettings, ProjectSettingsError, SETTINGS_FILE};

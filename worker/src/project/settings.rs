@@ -6,7 +6,7 @@ use crate::lint::LinterSettings;
 
 /// The file's name, in the root of a repository. File tools do not write it: a model must not choose
 /// its own judge.
-pub const FILE: &str = "docket.toml";
+pub const SETTINGS_FILE: &str = "docket.toml";
 
 /// Longest shell line that is taken, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
@@ -15,14 +15,14 @@ const LINE_BYTES_MAX: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProjectSettings {
     /// `tests.command`: the shell line that runs the tests; `{path}` stands for the quoted test path.
-    pub tests: Option<String>,
+    pub test_command: Option<String>,
     /// `lint.NAME`: by linter, what differs from what is found.
     pub linters: BTreeMap<String, LinterSettings>,
 }
 
 /// A mistake in the file, with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProjectError {
+pub enum ProjectSettingsError {
     /// Not TOML.
     #[error("the project's docket.toml: line {line} is not TOML ({message})")]
     Toml {
@@ -33,7 +33,7 @@ pub enum ProjectError {
     },
     /// A name that means nothing.
     #[error("the project's docket.toml: there is no setting `{name}`; there are {known}")]
-    Unknown {
+    UnknownSetting {
         /// The name.
         name: String,
         /// Those there are.
@@ -41,7 +41,7 @@ pub enum ProjectError {
     },
     /// A value that is not allowed.
     #[error("the project's docket.toml: `{name}` must be {must}")]
-    Value {
+    InvalidValue {
         /// The setting.
         name: String,
         /// What is allowed.
@@ -49,18 +49,21 @@ pub enum ProjectError {
     },
 }
 
-const ALL: &str = "tests.command, lint.NAME.{enabled, extensions, check, project, fix, gates}";
+const KNOWN_SETTINGS: &str = "tests.command, lint.NAME.{enabled, extensions, check, project, fix, gates}";
 
 impl ProjectSettings {
     /// Reads the file's text.
     ///
     /// # Errors
     /// [`ProjectError`], at the first mistake.
-    pub fn parse(text: &str) -> Result<Self, ProjectError> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| ProjectError::Toml {
-            line: error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1)),
-            message: error.message().to_owned(),
-        })?;
+    pub fn parse(text: &str) -> Result<Self, ProjectSettingsError> {
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| ProjectSettingsError::Toml {
+                line: error
+                    .span()
+                    .map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1)),
+                message: error.message().to_owned(),
+            })?;
         let mut settings = Self::default();
         for (section, value) in &table {
             match (section.as_str(), value) {
@@ -68,8 +71,13 @@ impl ProjectSettings {
                     for (name, value) in values {
                         let name = format!("tests.{name}");
                         match name.as_str() {
-                            "tests.command" => settings.tests = Some(line(&name, value)?),
-                            _ => return Err(ProjectError::Unknown { name, known: ALL }),
+                            "tests.command" => settings.test_command = Some(parse_shell_line(&name, value)?),
+                            _ => {
+                                return Err(ProjectSettingsError::UnknownSetting {
+                                    name,
+                                    known: KNOWN_SETTINGS,
+                                });
+                            }
                         }
                     }
                 }
@@ -77,34 +85,47 @@ impl ProjectSettings {
                     for (linter, values) in linters {
                         let name = format!("lint.{linter}");
                         let toml::Value::Table(values) = values else {
-                            return Err(ProjectError::Value { name, must: "a section" });
+                            return Err(ProjectSettingsError::InvalidValue { name, must: "a section" });
                         };
-                        settings.linters.insert(linter.clone(), linter_of(&name, values)?);
+                        settings.linters.insert(linter.clone(), parse_linter(&name, values)?);
                     }
                 }
                 ("tests" | "lint", _) => {
-                    return Err(ProjectError::Value { name: section.clone(), must: "a section" });
+                    return Err(ProjectSettingsError::InvalidValue {
+                        name: section.clone(),
+                        must: "a section",
+                    });
                 }
-                _ => return Err(ProjectError::Unknown { name: section.clone(), known: ALL }),
+                _ => {
+                    return Err(ProjectSettingsError::UnknownSetting {
+                        name: section.clone(),
+                        known: KNOWN_SETTINGS,
+                    });
+                }
             }
         }
-        settings.check()
+        settings.check_linters()
     }
 
     /// A linter that docket does not know needs both its line and its files.
-    fn check(self) -> Result<Self, ProjectError> {
+    fn check_linters(self) -> Result<Self, ProjectSettingsError> {
         const KNOWN: [&str; 8] =
             ["biome", "cargo check", "eslint", "flake8", "go vet", "gofmt", "ruff", "rustfmt"];
         for (name, linter) in &self.linters {
             // Final checks of these names are something else.
             if matches!(name.as_str(), "tests" | "requires") {
                 let name = format!("lint.{name}");
-                return Err(ProjectError::Value { name, must: "called otherwise: this name is taken" });
+                return Err(ProjectSettingsError::InvalidValue {
+                    name,
+                    must: "called otherwise: this name is taken",
+                });
             }
             if KNOWN.contains(&name.as_str()) || linter.enabled == Some(false) {
                 continue;
             }
-            let lacks = |field, must| Err(ProjectError::Value { name: format!("lint.{name}.{field}"), must });
+            let lacks = |field, must| {
+                Err(ProjectSettingsError::InvalidValue { name: format!("lint.{name}.{field}"), must })
+            };
             if linter.check.is_none() {
                 return lacks("check", "a shell line, for docket does not know this linter");
             }
@@ -119,42 +140,44 @@ impl ProjectSettings {
     }
 }
 
-fn linter_of(linter: &str, values: &toml::Table) -> Result<LinterSettings, ProjectError> {
+fn parse_linter(linter: &str, values: &toml::Table) -> Result<LinterSettings, ProjectSettingsError> {
     let mut out = LinterSettings::default();
     for (name, value) in values {
         let full = format!("{linter}.{name}");
         match name.as_str() {
-            "enabled" => out.enabled = Some(flag(&full, value)?),
-            "gates" => out.gates = Some(flag(&full, value)?),
-            "check" => out.check = Some(line(&full, value)?),
-            "project" => out.project = Some(line(&full, value)?),
-            "fix" => out.fix = Some(line(&full, value)?),
-            "extensions" => out.extensions = Some(endings(&full, value)?),
-            _ => return Err(ProjectError::Unknown { name: full, known: ALL }),
+            "enabled" => out.enabled = Some(parse_flag(&full, value)?),
+            "gates" => out.gates = Some(parse_flag(&full, value)?),
+            "check" => out.check = Some(parse_shell_line(&full, value)?),
+            "project" => out.project = Some(parse_shell_line(&full, value)?),
+            "fix" => out.fix = Some(parse_shell_line(&full, value)?),
+            "extensions" => out.extensions = Some(parse_extensions(&full, value)?),
+            _ => return Err(ProjectSettingsError::UnknownSetting { name: full, known: KNOWN_SETTINGS }),
         }
     }
     Ok(out)
 }
 
-fn line(name: &str, value: &toml::Value) -> Result<String, ProjectError> {
+fn parse_shell_line(name: &str, value: &toml::Value) -> Result<String, ProjectSettingsError> {
     let text = value.as_str().map(str::trim).filter(|text| !text.is_empty() && text.len() <= LINE_BYTES_MAX);
-    text.map(str::to_owned).ok_or_else(|| ProjectError::Value {
+    text.map(str::to_owned).ok_or_else(|| ProjectSettingsError::InvalidValue {
         name: name.to_owned(),
         must: "a shell line of at most 4096 bytes",
     })
 }
 
-fn flag(name: &str, value: &toml::Value) -> Result<bool, ProjectError> {
-    value.as_bool().ok_or_else(|| ProjectError::Value { name: name.to_owned(), must: "true or false" })
+fn parse_flag(name: &str, value: &toml::Value) -> Result<bool, ProjectSettingsError> {
+    value
+        .as_bool()
+        .ok_or_else(|| ProjectSettingsError::InvalidValue { name: name.to_owned(), must: "true or false" })
 }
 
-fn endings(name: &str, value: &toml::Value) -> Result<Vec<String>, ProjectError> {
+fn parse_extensions(name: &str, value: &toml::Value) -> Result<Vec<String>, ProjectSettingsError> {
     let ending = |value: &toml::Value| {
         let text = value.as_str()?;
         (!text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric())).then(|| text.to_owned())
     };
     let all: Option<Vec<String>> = value.as_array().and_then(|all| all.iter().map(ending).collect());
-    all.filter(|all| !all.is_empty()).ok_or_else(|| ProjectError::Value {
+    all.filter(|all| !all.is_empty()).ok_or_else(|| ProjectSettingsError::InvalidValue {
         name: name.to_owned(),
         must: "a list of endings without the dot, such as [\"py\", \"pyi\"]",
     })
@@ -165,11 +188,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_and_linters_are_read() {
+    fn tests_and_linters_are_parsed() {
         let text = "[tests]\ncommand = \"pytest -q {path}\"\n[lint.ruff]\ngates = false\n\
                     [lint.mine]\ncheck = \"mine {files}\"\nextensions = [\"txt\"]\n[lint.\"go vet\"]\nenabled = false\n";
         let settings = ProjectSettings::parse(text).expect("legal");
-        assert_eq!(settings.tests.as_deref(), Some("pytest -q {path}"));
+        assert_eq!(settings.test_command.as_deref(), Some("pytest -q {path}"));
         let names: Vec<&str> = settings.linters.keys().map(String::as_str).collect();
         assert_eq!(names, ["go vet", "mine", "ruff"]);
         assert_eq!(settings.linters["mine"].check.as_deref(), Some("mine {files}"));
@@ -177,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn invalid_settings_are_reported_with_the_allowed_values() {
         for (text, message) in [
             ("[tests\n", "line 1 is not TOML"),
             ("[tests]\ncommand = 1\n", "`tests.command` must be a shell line"),

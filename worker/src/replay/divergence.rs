@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Fields that one divergence lists: the first few show what happened, the rest would bury it.
-const FIELDS_MAX: usize = 16;
+const DIFFERENCES_MAX: usize = 16;
 
 /// Characters of a value in a message for people; the value itself is kept whole.
 const VALUE_CHARS_MAX: usize = 160;
@@ -30,12 +30,12 @@ pub struct Divergence {
     /// The kind of the event that this build derives; `None` where it derives none.
     pub derived: Option<&'static str>,
     /// What differs, in the order of the payload's fields; never empty.
-    pub fields: Vec<Difference>,
+    pub fields: Vec<FieldDifference>,
 }
 
 /// A field that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
+pub struct FieldDifference {
     /// `kind`, `turn`, or a JSON pointer into the payload.
     pub field: String,
     /// What the log says; `None` where it has no such field.
@@ -46,7 +46,7 @@ pub struct Difference {
 
 impl Divergence {
     /// Compares a recorded intent with the derived one; `None` where they are the same.
-    pub(super) fn of(
+    pub(super) fn find(
         run: RunId,
         seq: Seq,
         recorded: (Turn, &RunEvent),
@@ -55,17 +55,17 @@ impl Divergence {
         let (turn, event) = recorded;
         let fields = match derived {
             Some((other_turn, other)) if *other_turn == turn && other == event => return None,
-            Some((other_turn, other)) => differences((turn, event), (*other_turn, other)),
-            None => vec![kinds(event.kind(), None)],
+            Some((other_turn, other)) => intent_differences((turn, event), (*other_turn, other)),
+            None => vec![kind_difference(event.kind(), None)],
         };
         let derived = derived.map(|(_, event)| event.kind());
         Some(Self { run, seq, turn, recorded: event.kind(), derived, fields })
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for FieldDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (recorded, derived) = (shown(self.recorded.as_ref()), shown(self.derived.as_ref()));
+        let (recorded, derived) = (format_value(self.recorded.as_ref()), format_value(self.derived.as_ref()));
         write!(f, "`{}` is {recorded} in the log, {derived} now", self.field)
     }
 }
@@ -82,7 +82,7 @@ impl fmt::Display for Divergence {
     }
 }
 
-fn shown(value: Option<&Value>) -> String {
+fn format_value(value: Option<&Value>) -> String {
     let Some(value) = value else { return "absent".to_owned() };
     let text = value.to_string();
     match text.char_indices().nth(VALUE_CHARS_MAX) {
@@ -91,46 +91,51 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-fn kinds(recorded: &str, derived: Option<&str>) -> Difference {
+fn kind_difference(recorded: &str, derived: Option<&str>) -> FieldDifference {
     let field = "kind".to_owned();
-    Difference { field, recorded: Some(recorded.into()), derived: derived.map(Into::into) }
+    FieldDifference { field, recorded: Some(recorded.into()), derived: derived.map(Into::into) }
 }
 
-fn differences(recorded: (Turn, &RunEvent), derived: (Turn, &RunEvent)) -> Vec<Difference> {
+fn intent_differences(recorded: (Turn, &RunEvent), derived: (Turn, &RunEvent)) -> Vec<FieldDifference> {
     if recorded.1.kind() != derived.1.kind() {
-        return vec![kinds(recorded.1.kind(), Some(derived.1.kind()))];
+        return vec![kind_difference(recorded.1.kind(), Some(derived.1.kind()))];
     }
     let mut found = Vec::new();
     if recorded.0 != derived.0 {
         let (recorded, derived) = (Some(recorded.0.0.into()), Some(derived.0.0.into()));
-        found.push(Difference { field: "turn".to_owned(), recorded, derived });
+        found.push(FieldDifference { field: "turn".to_owned(), recorded, derived });
     }
-    let (recorded, derived) = (payload(recorded), payload(derived));
-    compare(&mut String::new(), Some(&recorded), Some(&derived), &mut found);
+    let (recorded, derived) = (payload_json(recorded), payload_json(derived));
+    collect_differences(&mut String::new(), Some(&recorded), Some(&derived), &mut found);
     found
 }
 
-fn payload((turn, event): (Turn, &RunEvent)) -> Value {
+fn payload_json((turn, event): (Turn, &RunEvent)) -> Value {
     serde_json::from_str(event.encode(turn).payload.as_str()).expect("a payload is JSON")
 }
 
 /// The leaves in which two JSON values differ.
-pub(super) fn leaves(recorded: &Value, derived: &Value) -> Vec<Difference> {
+pub(super) fn json_differences(recorded: &Value, derived: &Value) -> Vec<FieldDifference> {
     let mut found = Vec::new();
-    compare(&mut String::new(), Some(recorded), Some(derived), &mut found);
+    collect_differences(&mut String::new(), Some(recorded), Some(derived), &mut found);
     found
 }
 
 /// Descends to the leaves that differ.
-fn compare(at: &mut String, recorded: Option<&Value>, derived: Option<&Value>, found: &mut Vec<Difference>) {
-    if recorded == derived || found.len() >= FIELDS_MAX {
+fn collect_differences(
+    at: &mut String,
+    recorded: Option<&Value>,
+    derived: Option<&Value>,
+    found: &mut Vec<FieldDifference>,
+) {
+    if recorded == derived || found.len() >= DIFFERENCES_MAX {
         return;
     }
     let mut below = |name: &str, recorded, derived| {
         let end = at.len();
         at.push('/');
         at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        compare(at, recorded, derived, found);
+        collect_differences(at, recorded, derived, found);
         at.truncate(end);
     };
     match (recorded, derived) {
@@ -145,7 +150,7 @@ fn compare(at: &mut String, recorded: Option<&Value>, derived: Option<&Value>, f
                 below(&at.to_string(), left.get(at), right.get(at));
             }
         }
-        (recorded, derived) => found.push(Difference {
+        (recorded, derived) => found.push(FieldDifference {
             field: at.clone(),
             recorded: recorded.cloned(),
             derived: derived.cloned(),
@@ -158,7 +163,7 @@ mod tests {
     use docket_schema::{
         ids::DecisionHash,
         message::CallId,
-        run::{ToolRequested, Verdict},
+        run::{PolicyVerdict, ToolRequested},
         tool::RecoveryClass,
     };
 
@@ -166,10 +171,10 @@ mod tests {
 
     fn intent(change: impl Fn(&mut ToolRequested)) -> (Turn, RunEvent) {
         let mut event = ToolRequested {
-            call: CallId::tool(Turn(1), 0),
+            call: CallId::for_tool(Turn(1), 0),
             tool: "read_file".into(),
             class: RecoveryClass::Reads,
-            policy: Verdict::Allow { rule: "builtin".into() },
+            policy: PolicyVerdict::Allow { rule: "builtin".into() },
             labels: vec!["a/b".into()],
             decision: DecisionHash::ZERO,
         };
@@ -177,29 +182,29 @@ mod tests {
         (Turn(1), event.into())
     }
 
-    fn check(recorded: &(Turn, RunEvent), derived: Option<&(Turn, RunEvent)>) -> String {
+    fn describe_divergence(recorded: &(Turn, RunEvent), derived: Option<&(Turn, RunEvent)>) -> String {
         let run = RunId(uuid::Uuid::nil());
-        match Divergence::of(run, Seq(7), (recorded.0, &recorded.1), derived) {
+        match Divergence::find(run, Seq(7), (recorded.0, &recorded.1), derived) {
             Some(divergence) => divergence.to_string(),
             None => "the same".to_owned(),
         }
     }
 
     #[test]
-    fn what_differs_is_named_by_its_path_with_both_values() {
+    fn divergence_names_path_and_both_values() {
         let event = intent(|_| {});
         let head = "event 7 of run 00000000-0000-0000-0000-000000000000 (turn 1): the log has ToolRequested, this build derives";
-        assert_eq!(check(&event, Some(&event)), "the same");
-        assert_eq!(check(&event, None), format!("{head} nothing here"));
-        let rule = intent(|e| e.policy = Verdict::Allow { rule: "mine".into() });
+        assert_eq!(describe_divergence(&event, Some(&event)), "the same");
+        assert_eq!(describe_divergence(&event, None), format!("{head} nothing here"));
+        let rule = intent(|e| e.policy = PolicyVerdict::Allow { rule: "mine".into() });
         let said = "`/policy/rule` is \"mine\" in the log, \"builtin\" now";
-        assert_eq!(check(&rule, Some(&event)), format!("{head} ToolRequested: {said}"));
+        assert_eq!(describe_divergence(&rule, Some(&event)), format!("{head} ToolRequested: {said}"));
         let labels = intent(|e| e.labels = vec!["a/b".into(), "network".into()]);
         let said = "`/labels/1` is absent in the log, \"network\" now";
-        assert_eq!(check(&event, Some(&labels)), format!("{head} ToolRequested: {said}"));
+        assert_eq!(describe_divergence(&event, Some(&labels)), format!("{head} ToolRequested: {said}"));
         let mut later = event.clone();
         later.0 = Turn(2);
         let said = "`turn` is 1 in the log, 2 now";
-        assert_eq!(check(&event, Some(&later)), format!("{head} ToolRequested: {said}"));
+        assert_eq!(describe_divergence(&event, Some(&later)), format!("{head} ToolRequested: {said}"));
     }
 }

@@ -2,18 +2,19 @@
 //! do when they are run again, beside the log and beside every workspace of a run. Nothing is recorded.
 
 mod divergence;
-mod proofs;
-mod request;
+mod rebuilt_request;
+mod request_proofs;
 mod rerun;
+mod rerun_walk;
 mod verify;
 #[cfg(test)]
 mod verify_tests;
-mod walk;
 
-pub use divergence::{Difference, Divergence};
-pub use request::{Rebuilt, rebuild};
+pub use divergence::{Divergence, FieldDifference};
+pub use rebuilt_request::{RebuiltRequest, rebuild_request};
 pub use rerun::{
-    CallRerun, Gates, Ran, RerunError, RerunOptions, RerunTotals, Rerunning, TreeRerun, TurnRerun,
+    CallRerun, CallRerunStatus, GateRerun, RerunError, RerunOptions, RerunProgress, RerunTotals, TreeRerun,
+    TurnRerun,
 };
-pub use verify::{Verified, VerifyError, verify};
-pub use walk::rerun;
+pub use rerun_walk::rerun_calls;
+pub use verify::{VerifyError, VerifySummary, verify};

@@ -11,14 +11,14 @@
 use std::{ops::RangeInclusive, path::PathBuf};
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::{TreeHash, Turn},
     message::CallId,
     run::CorruptLog,
 };
 use serde::Serialize;
 
-use super::divergence::Difference;
+use super::divergence::FieldDifference;
 use crate::{
     bootstrap::SandboxChoice,
     run::StartError,
@@ -37,14 +37,14 @@ pub struct RerunOptions {
     /// The task's own test line.
     pub tests: Option<String>,
     /// Whether the final checks are run too.
-    pub gates: Gates,
+    pub gates: GateRerun,
     /// The turns whose calls are run.
     pub turns: RangeInclusive<Turn>,
 }
 
 /// Whether the final checks are run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gates {
+pub enum GateRerun {
     /// They are.
     Run,
     /// Their results are taken from the log.
@@ -56,7 +56,7 @@ pub enum Gates {
 pub enum RerunError {
     /// No walls.
     #[error("recorded commands are run again behind walls only; take another sandbox than `none`")]
-    NoWalls,
+    NoSandbox,
     /// The log does not fold.
     #[error("the run's log does not fold")]
     Corrupt(#[from] CorruptLog),
@@ -73,7 +73,7 @@ pub enum RerunError {
 
 /// What was told while it goes on.
 #[derive(Debug)]
-pub enum Rerunning<'a> {
+pub enum RerunProgress<'a> {
     /// These tools are about to run.
     Runs {
         /// In this turn.
@@ -82,7 +82,7 @@ pub enum Rerunning<'a> {
         tools: Vec<&'a str>,
     },
     /// A turn is done.
-    Done(&'a TurnRerun),
+    TurnDone(&'a TurnRerun),
 }
 
 /// What became of a turn.
@@ -110,9 +110,9 @@ pub struct CallRerun {
     /// The tool, the gate, or the setup line.
     pub tool: String,
     /// What was done with it.
-    pub ran: Ran,
+    pub ran: CallRerunStatus,
     /// What counts and differs.
-    pub differs: Vec<Difference>,
+    pub differs: Vec<FieldDifference>,
     /// Its result reads otherwise. Does not count.
     pub content_differs: bool,
 }
@@ -120,7 +120,7 @@ pub struct CallRerun {
 /// What was done with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ran {
+pub enum CallRerunStatus {
     /// It was run.
     Again,
     /// It may reach beyond the workspace: not run.
@@ -139,7 +139,7 @@ pub struct TreeRerun {
     /// As it came about now.
     pub again: TreeHash,
     /// The first paths that differ.
-    pub paths: Vec<WorkPath>,
+    pub paths: Vec<WorkspacePath>,
 }
 
 /// Sums over a run.

@@ -7,19 +7,19 @@ use std::collections::VecDeque;
 use docket_schema::{
     event::{Envelope, TypedEvent as _},
     ids::{RunId, Seq, StreamId, Turn},
-    run::{CorruptLog, EngineRef, EventAuthor, RunEvent, RunState, Stage},
+    run::{CorruptLog, EngineRef, EventAuthor, RunEvent, RunStage, RunState},
 };
 
-use super::{divergence::Divergence, proofs::Proofs};
+use super::{divergence::Divergence, request_proofs::RequestProver};
 use crate::{
-    engine::{self, Act, Engine},
-    run::{DriverError, Material, announce},
-    workspace::Blobs,
+    engine::{self, Action, Engine},
+    run::{BlobCache, RunExecutorError, intent_events},
+    workspace::BlobReader,
 };
 
 /// What was compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Verified {
+pub struct VerifySummary {
     /// Events folded.
     pub events: u64,
     /// Decisions derived again.
@@ -27,7 +27,7 @@ pub struct Verified {
     /// Requests rendered again.
     pub requests: u64,
     /// The intent that the last decision lacks: the log ends within an append, and its tail was cut off.
-    pub lacking: Option<&'static str>,
+    pub missing_intent: Option<&'static str>,
 }
 
 /// A run that does not verify.
@@ -49,7 +49,7 @@ pub enum VerifyError {
         seq: Seq,
         /// Why.
         #[source]
-        source: DriverError,
+        source: RunExecutorError,
     },
 }
 
@@ -57,111 +57,114 @@ pub enum VerifyError {
 ///
 /// # Errors
 /// [`VerifyError`] at the first event that does not hold.
-pub async fn verify<S: Blobs>(events: &[Envelope], material: &Material<S>) -> Result<Verified, VerifyError> {
-    let mut walk = Walk::default();
+pub async fn verify<S: BlobReader>(
+    events: &[Envelope],
+    material: &BlobCache<S>,
+) -> Result<VerifySummary, VerifyError> {
+    let mut walk = LogVerifier::default();
     for envelope in events {
-        walk.step(envelope, material).await?;
+        walk.verify_event(envelope, material).await?;
     }
-    walk.done.lacking = walk.due.front().map(|(_, event)| event.kind());
-    Ok(walk.done)
+    walk.summary.missing_intent = walk.expected_intents.front().map(|(_, event)| event.kind());
+    Ok(walk.summary)
 }
 
 #[derive(Default)]
-struct Walk {
+struct LogVerifier {
     state: RunState,
     /// The engine in force: a fork may change it.
     engine: Option<(EngineRef, Box<dyn Engine>)>,
-    proofs: Proofs,
+    proofs: RequestProver,
     /// What the last decision announces and the log has not shown yet. The intents of one decision stand in
     /// one append, so nothing else can come between them.
-    due: VecDeque<(Turn, RunEvent)>,
-    done: Verified,
+    expected_intents: VecDeque<(Turn, RunEvent)>,
+    summary: VerifySummary,
 }
 
 /// An event and where it stands.
 #[derive(Clone, Copy)]
-struct Recorded<'a> {
+struct RecordedEvent<'a> {
     run: RunId,
     seq: Seq,
     turn: Turn,
     event: &'a RunEvent,
 }
 
-impl Walk {
-    async fn step<S: Blobs>(
+impl LogVerifier {
+    async fn verify_event<S: BlobReader>(
         &mut self,
         envelope: &Envelope,
-        material: &Material<S>,
+        material: &BlobCache<S>,
     ) -> Result<(), VerifyError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
         if matches!(event, RunEvent::Forked(_)) {
             // The parent's history is shared up to a turn's end, which may stand within one of its appends.
-            self.due.clear();
+            self.expected_intents.clear();
         }
         if let StreamId::Run(run) = envelope.stream {
-            let recorded = Recorded { run, seq: envelope.seq, turn: envelope.turn, event: &event };
-            self.compare(recorded, material).await?;
+            let recorded = RecordedEvent { run, seq: envelope.seq, turn: envelope.turn, event: &event };
+            self.compare_event(recorded, material).await?;
         }
         self.state.apply(envelope.into(), event)?;
-        self.done.events += 1;
+        self.summary.events += 1;
         Ok(())
     }
 
-    async fn compare<S: Blobs>(
+    async fn compare_event<S: BlobReader>(
         &mut self,
-        recorded: Recorded<'_>,
-        material: &Material<S>,
+        recorded: RecordedEvent<'_>,
+        material: &BlobCache<S>,
     ) -> Result<(), VerifyError> {
         let decided = recorded.event.author() == EventAuthor::Engine;
-        if self.due.is_empty() {
+        if self.expected_intents.is_empty() {
             // Nothing was pinned yet: whatever this is, the fold has the word.
             let Some(pins) = &self.state.pins else { return Ok(()) };
             if !decided {
                 return Ok(());
             }
-            if self.state.stage == Stage::Deciding {
+            if self.state.stage == RunStage::Deciding {
                 let wanted = pins.engine.clone();
-                self.decide(wanted, recorded.seq, material).await?;
+                self.derive_intents(wanted, recorded.seq, material).await?;
             }
         }
-        let derived = self.due.pop_front();
-        let Recorded { run, seq, turn, event } = recorded;
-        match Divergence::of(run, seq, (turn, event), derived.as_ref()) {
+        let derived = self.expected_intents.pop_front();
+        let RecordedEvent { run, seq, turn, event } = recorded;
+        match Divergence::find(run, seq, (turn, event), derived.as_ref()) {
             Some(divergence) => Err(VerifyError::Diverged(Box::new(divergence))),
             None => Ok(()),
         }
     }
 
     /// Decides as the run's engine would in this state, and says which events announce that.
-    async fn decide<S: Blobs>(
+    async fn derive_intents<S: BlobReader>(
         &mut self,
         wanted: EngineRef,
         seq: Seq,
-        material: &Material<S>,
+        material: &BlobCache<S>,
     ) -> Result<(), VerifyError> {
         if self.engine.as_ref().is_none_or(|(id, _)| *id != wanted) {
-            let engine = engine::engine(&wanted).ok_or_else(|| VerifyError::NoEngine(wanted.clone()))?;
+            let engine = engine::find_engine(&wanted).ok_or_else(|| VerifyError::NoEngine(wanted.clone()))?;
             self.engine = Some((wanted.clone(), engine));
         }
         let Some((_, engine)) = &self.engine else { return Err(VerifyError::NoEngine(wanted)) };
         let decision = engine.decide(&self.state);
-        self.done.decisions += 1;
+        self.summary.decisions += 1;
         let request = match &decision.act {
-            Act::CallModel(call) => {
-                let proof = self.proofs.of(call, material).await;
-                self.done.requests += 1;
+            Action::CallModel(call) => {
+                let proof = self.proofs.prove_request(call, material).await;
+                self.summary.requests += 1;
                 Some(proof.map_err(|source| VerifyError::Request { seq, source })?)
             }
-            Act::RunTools(_)
-            | Act::RunGates(_)
-            | Act::Compact(_)
-            | Act::Conclude(_)
-            | Act::Pause
-            | Act::Block { .. }
-            | Act::End { .. } => None,
+            Action::RunTools(_)
+            | Action::RunGates(_)
+            | Action::Compact(_)
+            | Action::Conclude(_)
+            | Action::Pause
+            | Action::Block { .. }
+            | Action::End { .. } => None,
         };
-        self.due.extend(announce(&self.state, &decision, request));
+        self.expected_intents.extend(intent_events(&self.state, &decision, request));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::io::Read as _;
 
-use docket_schema::wire::WorkerFault;
+use docket_schema::api::WorkerFault;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -14,15 +14,16 @@ use tokio::{
 
 use super::{
     errors::{
-        causes, driver_error::DriverError, faults, host_faults::fault_of_host, start_error::StartError,
+        error_chain, executor_error::RunExecutorError, host_faults::host_fault, start_error::StartError,
+        worker_faults,
     },
     log::journal::JournalError,
-    run_loop::turn::RunExit,
-    startup::start::start,
+    run_loop::run_executor::RunExit,
+    startup::start_run::start_run,
 };
 use crate::{
-    bootstrap::{Bootstrap, EXIT_DRAINED, EXIT_LEASE_LOST},
-    process::Lifeline,
+    bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST, RunBootstrap},
+    process::SupervisorLifeline,
     progress::ProgressNote,
 };
 
@@ -35,11 +36,13 @@ const EXIT_FAILED: i32 = 70;
 /// Runs one run process to its end and gives its exit status.
 pub fn run_process_main() -> i32 {
     // Before anything opens a file: the lifeline is found by its number.
-    if let Some(Err(error)) = Lifeline::inherited().map(Lifeline::end_with_it) {
+    if let Some(Err(error)) =
+        SupervisorLifeline::from_inherited_fd().map(SupervisorLifeline::exit_with_supervisor)
+    {
         tracing::error!(%error, "the supervisor's lifeline cannot be watched");
         return EXIT_FAILED;
     }
-    let bootstrap = match bootstrap() {
+    let bootstrap = match read_bootstrap() {
         Ok(bootstrap) => bootstrap,
         Err(error) => {
             tracing::error!(%error, "no bootstrap on standard input; this command is docket's own");
@@ -53,16 +56,16 @@ pub fn run_process_main() -> i32 {
             return EXIT_FAILED;
         }
     };
-    runtime.block_on(run(bootstrap))
+    runtime.block_on(run_lease(bootstrap))
 }
 
-fn bootstrap() -> std::io::Result<Bootstrap> {
+fn read_bootstrap() -> std::io::Result<RunBootstrap> {
     let mut text = Vec::new();
     std::io::stdin().lock().take(BOOTSTRAP_BYTES_MAX).read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(std::io::Error::other)
 }
 
-async fn run(bootstrap: Bootstrap) -> i32 {
+async fn run_lease(bootstrap: RunBootstrap) -> i32 {
     let (tell, drain) = watch::channel(false);
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
@@ -79,28 +82,32 @@ async fn run(bootstrap: Bootstrap) -> i32 {
     // Until the driver runs, the time that the supervisor grants to a start counts.
     let progress = ProgressNote::open(bootstrap.progress.as_deref());
     let note = bootstrap.fault.clone();
-    let report = |fault: &WorkerFault| faults::report(note.as_deref(), fault);
-    let exit = match Box::pin(start(bootstrap, drain)).await {
+    let report = |fault: &WorkerFault| worker_faults::report_fault(note.as_deref(), fault);
+    let exit = match Box::pin(start_run(bootstrap, drain)).await {
         Ok(driver) => match Box::pin(driver.run(&progress)).await {
             Ok(RunExit::Done) => 0,
             Ok(RunExit::Drained) => EXIT_DRAINED,
-            Err(DriverError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
-            Err(DriverError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
-            Err(error) if causes::is_away(&error) => out_of_reach(&error),
-            Err(DriverError::Worker(fault)) => report(&fault),
-            Err(error) => fault_of_host(&error).map_or_else(|| failed(&error), |fault| report(&fault)),
+            Err(RunExecutorError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
+            Err(RunExecutorError::Journal(JournalError::Unreachable(error))) => {
+                exit_coordinator_unreachable(&error)
+            }
+            Err(error) if error_chain::is_coordinator_unavailable(&error) => {
+                exit_coordinator_unreachable(&error)
+            }
+            Err(RunExecutorError::WorkerFault(fault)) => report(&fault),
+            Err(error) => host_fault(&error).map_or_else(|| exit_failed(&error), |fault| report(&fault)),
         },
         // The run's end is recorded: there is nothing to release.
         Err(StartError::Environment(message) | StartError::Configuration(message)) => {
             tracing::error!(%message, "the run's environment cannot be made");
             0
         }
-        Err(StartError::Worker(fault)) => report(&fault),
+        Err(StartError::WorkerFault(fault)) => report(&fault),
         Err(StartError::Journal(JournalError::LeaseLost(_))) => EXIT_LEASE_LOST,
-        Err(StartError::Journal(JournalError::Unreachable(error))) => out_of_reach(&error),
-        Err(StartError::Client(error)) if error.is_retryable() => out_of_reach(&error),
-        Err(error @ StartError::Away(_)) => out_of_reach(&error),
-        Err(error) => failed(&error),
+        Err(StartError::Journal(JournalError::Unreachable(error))) => exit_coordinator_unreachable(&error),
+        Err(StartError::Client(error)) if error.is_retryable() => exit_coordinator_unreachable(&error),
+        Err(error @ StartError::CoordinatorUnavailable(_)) => exit_coordinator_unreachable(&error),
+        Err(error) => exit_failed(&error),
     };
     listening.abort();
     exit
@@ -108,13 +115,13 @@ async fn run(bootstrap: Bootstrap) -> i32 {
 
 /// The coordinator was out of reach for a whole lease: no fault of the run, so nothing is counted.
 /// What was not appended is done again by whoever goes on.
-fn out_of_reach(error: &dyn std::error::Error) -> i32 {
+fn exit_coordinator_unreachable(error: &dyn std::error::Error) -> i32 {
     tracing::warn!(%error, "the coordinator is out of reach; the run is given back");
     EXIT_DRAINED
 }
 
-fn failed(error: &(dyn std::error::Error + 'static)) -> i32 {
-    let error = causes::told(error);
+fn exit_failed(error: &(dyn std::error::Error + 'static)) -> i32 {
+    let error = error_chain::format_chain(error);
     tracing::error!(%error, "the run process gives up; its log says where the run stands");
     EXIT_FAILED
 }

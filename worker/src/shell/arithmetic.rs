@@ -11,53 +11,57 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use super::{
-    words::{behind_redirects, source, word},
-    wrap,
+    words::{source_text, word_text, words_after_redirects},
+    wrappers,
 };
 
 /// Operators of `[[` that evaluate both sides.
-const NUMERIC: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+const NUMERIC_OPERATORS: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 
 /// Operators of `test` between two words.
-const BINARY: [&str; 12] = ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
+const BINARY_OPERATORS: [&str; 12] =
+    ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
 
 /// What a line, with the lines within it, assigns and evaluates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Arithmetic {
+pub(super) struct ArithmeticCheck {
     /// Variables that are set to a number.
-    numbers: BTreeSet<String>,
+    number_variables: BTreeSet<String>,
     /// Variables that are set to something that may be no number.
-    others: BTreeSet<String>,
+    other_variables: BTreeSet<String>,
     /// Variables that are evaluated.
-    evaluated: BTreeSet<String>,
+    evaluated_variables: BTreeSet<String>,
     has_array: bool,
     /// A builtin that declares is given a value that only bash knows; it takes one for an array by its parentheses.
     has_loose_declaration: bool,
     is_unknown: bool,
 }
 
-impl Arithmetic {
+impl ArithmeticCheck {
     /// Whether all that is evaluated is made of numbers. Asked once the whole line was read: what is set last may be
     /// evaluated first, in a loop or a function.
-    pub(super) fn is_known(&self) -> bool {
-        let is_number = |name: &String| self.numbers.contains(name) && !self.others.contains(name);
+    pub(super) fn uses_only_numbers(&self) -> bool {
+        let is_number =
+            |name: &String| self.number_variables.contains(name) && !self.other_variables.contains(name);
         let is_loose = self.has_array && self.has_loose_declaration;
-        !self.is_unknown && !is_loose && self.evaluated.iter().all(is_number)
+        !self.is_unknown && !is_loose && self.evaluated_variables.iter().all(is_number)
     }
 
     /// Adds a node of a line's tree; each node of the tree is to be added.
-    pub(super) fn add(&mut self, node: Node<'_>, line: &str) {
-        let text = source(node, line);
+    pub(super) fn add_node(&mut self, node: Node<'_>, line: &str) {
+        let text = source_text(node, line);
         match node.kind() {
-            "arithmetic_expansion" => match within(text, "$((", "))").or_else(|| within(text, "$[", "]")) {
-                Some(inner) => self.evaluate(inner),
-                None => self.is_unknown = true,
-            },
+            "arithmetic_expansion" => {
+                match strip_delimiters(text, "$((", "))").or_else(|| strip_delimiters(text, "$[", "]")) {
+                    Some(inner) => self.add_expression(inner),
+                    None => self.is_unknown = true,
+                }
+            }
             // Bash reads these as arithmetic first.
             "command_substitution" => self.is_unknown |= text.starts_with("$(("),
             "subshell" => self.is_unknown |= text.starts_with("(("),
-            "compound_statement" if text.starts_with("((") => match within(text, "((", "))") {
-                Some(inner) => self.evaluate(inner),
+            "compound_statement" if text.starts_with("((") => match strip_delimiters(text, "((", "))") {
+                Some(inner) => self.add_expression(inner),
                 None => self.is_unknown = true,
             },
             "c_style_for_statement" => self.add_counting_loop(node, line),
@@ -74,7 +78,7 @@ impl Arithmetic {
 
     /// Adds an expression: literals, operators and plain variables. A name that is put together from parts, a number with
     /// a base, a subscript, quotes and other expansions are unknown.
-    fn evaluate(&mut self, text: &str) {
+    fn add_expression(&mut self, text: &str) {
         let mut rest = text;
         while let Some(c) = rest.chars().next() {
             let at = if c.is_ascii_digit() {
@@ -83,15 +87,15 @@ impl Arithmetic {
                 end
             } else if is_name_start(c) {
                 let end = name_end(rest);
-                self.evaluated.insert(rest[..end].to_owned());
+                self.evaluated_variables.insert(rest[..end].to_owned());
                 let after = rest[end..].trim_start();
                 if after.starts_with('=') && !after.starts_with("==") {
-                    self.numbers.insert(rest[..end].to_owned());
+                    self.number_variables.insert(rest[..end].to_owned());
                 }
                 self.is_unknown |= rest[end..].starts_with('$');
                 end
             } else if c == '$' {
-                match self.evaluate_expansion(&rest[1..]) {
+                match self.add_expression_variable(&rest[1..]) {
                     Some(end) => end + 1,
                     None => rest.len(),
                 }
@@ -106,7 +110,7 @@ impl Arithmetic {
     }
 
     /// Adds what follows a `$` in an expression, and says where it ends.
-    fn evaluate_expansion(&mut self, rest: &str) -> Option<usize> {
+    fn add_expression_variable(&mut self, rest: &str) -> Option<usize> {
         if rest.starts_with(['?', '#']) {
             return Some(1);
         }
@@ -120,7 +124,7 @@ impl Arithmetic {
             self.is_unknown = true;
             return None;
         }
-        self.evaluated.insert(inner[..end].to_owned());
+        self.evaluated_variables.insert(inner[..end].to_owned());
         Some(end + brackets)
     }
 
@@ -135,7 +139,7 @@ impl Arithmetic {
             }
         }
         match from.zip(to).and_then(|(from, to)| line.get(from..to)) {
-            Some(inner) => self.evaluate(inner),
+            Some(inner) => self.add_expression(inner),
             None => self.is_unknown = true,
         }
     }
@@ -143,15 +147,18 @@ impl Arithmetic {
     fn add_loop(&mut self, node: Node<'_>, line: &str) {
         let Some(name) = node.child_by_field_name("variable") else { return };
         let mut children = node.walk();
-        let values: Vec<&str> =
-            node.children_by_field_name("value", &mut children).map(|value| source(value, line)).collect();
+        let values: Vec<&str> = node
+            .children_by_field_name("value", &mut children)
+            .map(|value| source_text(value, line))
+            .collect();
         let is_numbers = !values.is_empty() && values.iter().all(|value| is_number(value) || is_range(value));
-        self.set(source(name, line), is_numbers);
+        self.record_assignment(source_text(name, line), is_numbers);
     }
 
-    fn set(&mut self, name: &str, is_number: bool) {
+    fn record_assignment(&mut self, name: &str, is_number: bool) {
         // Bash sets `_` by itself, to the last argument of each command.
-        let to = if is_number && name != "_" { &mut self.numbers } else { &mut self.others };
+        let to =
+            if is_number && name != "_" { &mut self.number_variables } else { &mut self.other_variables };
         to.insert(name.to_owned());
     }
 
@@ -160,17 +167,17 @@ impl Arithmetic {
         if node.parent().is_some_and(|parent| parent.kind() == "c_style_for_statement") {
             return;
         }
-        let name = node.child_by_field_name("name").map_or("", |name| source(name, line));
-        let is_of_number = node
-            .child_by_field_name("value")
-            .is_some_and(|value| value.kind() == "arithmetic_expansion" || is_number(source(value, line)));
+        let name = node.child_by_field_name("name").map_or("", |name| source_text(name, line));
+        let is_of_number = node.child_by_field_name("value").is_some_and(|value| {
+            value.kind() == "arithmetic_expansion" || is_number(source_text(value, line))
+        });
         match name.split_once('[') {
             Some((array, _)) => {
                 self.has_array = true;
                 self.add_subscript(name);
-                self.set(array, false);
+                self.record_assignment(array, false);
             }
-            None => self.set(name, is_of_number),
+            None => self.record_assignment(name, is_of_number),
         }
     }
 
@@ -179,7 +186,7 @@ impl Arithmetic {
         let index = text.split_once('[').and_then(|(_, rest)| rest.rsplit_once(']'));
         match index.map(|(index, _)| index) {
             Some("@" | "*") => {}
-            Some(index) if !index.contains(['$', '`', '\'', '"', '\\']) => self.evaluate(index),
+            Some(index) if !index.contains(['$', '`', '\'', '"', '\\']) => self.add_expression(index),
             Some(_) | None => self.is_unknown = true,
         }
     }
@@ -197,7 +204,7 @@ impl Arithmetic {
 
     /// Adds `${…}`.
     fn add_expansion(&mut self, text: &str) {
-        let Some(inner) = within(text, "${", "}") else {
+        let Some(inner) = strip_delimiters(text, "${", "}") else {
             self.is_unknown = true;
             return;
         };
@@ -225,9 +232,9 @@ impl Arithmetic {
         }
         let is_offset = rest.starts_with(':') && !rest[1..].starts_with(['-', '+', '?']);
         if rest.starts_with('=') || rest.starts_with(":=") {
-            self.set(name, false);
+            self.record_assignment(name, false);
         } else if is_offset {
-            self.evaluate(&rest[1..]);
+            self.add_expression(&rest[1..]);
         } else if rest.starts_with('@') {
             // `@P` expands commands in the value.
             self.is_unknown |= !matches!(rest, "@Q" | "@U" | "@u" | "@L");
@@ -236,9 +243,9 @@ impl Arithmetic {
 
     /// Adds `[ … ]` or `[[ … ]]`.
     fn add_test(&mut self, node: Node<'_>, line: &str) {
-        let text = source(node, line);
-        let Some(inner) = within(text, "[[", "]]") else {
-            let inner = within(text, "[", "]").unwrap_or_default();
+        let text = source_text(node, line);
+        let Some(inner) = strip_delimiters(text, "[[", "]]") else {
+            let inner = strip_delimiters(text, "[", "]").unwrap_or_default();
             self.add_test_words(&split_words(inner));
             return;
         };
@@ -248,16 +255,16 @@ impl Arithmetic {
         while let Some(node) = nodes.pop() {
             let mut children = node.walk();
             nodes.extend(node.children(&mut children));
-            let operator = node.child_by_field_name("operator").map(|operator| source(operator, line));
-            if operator.is_some_and(|operator| NUMERIC.contains(&operator)) {
+            let operator = node.child_by_field_name("operator").map(|operator| source_text(operator, line));
+            if operator.is_some_and(|operator| NUMERIC_OPERATORS.contains(&operator)) {
                 found += 1;
                 for side in ["left", "right"] {
-                    let side = node.child_by_field_name(side).map_or("'", |side| source(side, line));
-                    self.evaluate(within(side, "\"", "\"").unwrap_or(side));
+                    let side = node.child_by_field_name(side).map_or("'", |side| source_text(side, line));
+                    self.add_expression(strip_delimiters(side, "\"", "\"").unwrap_or(side));
                 }
             }
         }
-        let written: usize = NUMERIC.iter().map(|operator| inner.matches(operator).count()).sum();
+        let written: usize = NUMERIC_OPERATORS.iter().map(|operator| inner.matches(operator).count()).sum();
         self.is_unknown |= written != found;
     }
 
@@ -280,7 +287,7 @@ impl Arithmetic {
         }
         let start = words.iter().take_while(|word| **word == "!").count();
         let words = &words[start..];
-        let is_operator = |word: &str| BINARY.contains(&word);
+        let is_operator = |word: &str| BINARY_OPERATORS.contains(&word);
         let is_unary = |word: &str| word.len() == 2 && word.starts_with('-') && is_literal(word);
         let is_shaped = match words {
             [_] => true,
@@ -299,13 +306,13 @@ impl Arithmetic {
         if is_literal(word) || matches!(word, "$?" | "$#" | "$$" | "$!") {
             return;
         }
-        if let Some(inner) = within(word, "\"", "\"") {
+        if let Some(inner) = strip_delimiters(word, "\"", "\"") {
             // `$@` in quotes is as many words as it has elements.
             self.is_unknown |= inner.contains(['@', '"']);
-        } else if let Some(inner) = within(word, "'", "'") {
+        } else if let Some(inner) = strip_delimiters(word, "'", "'") {
             self.is_unknown |= inner.contains('\'');
         } else if let Some(inner) = word.strip_prefix('$') {
-            let end = self.evaluate_expansion(inner);
+            let end = self.add_expression_variable(inner);
             self.is_unknown |= end != Some(inner.len());
         } else {
             self.is_unknown = true;
@@ -320,31 +327,34 @@ impl Arithmetic {
                 "variable_assignment" => assigned.push(child),
                 "file_redirect" | "herestring_redirect" | "heredoc_redirect" => {}
                 _ => {
-                    words.push(word(child, line));
-                    raw.push(source(child, line));
+                    words.push(word_text(child, line));
+                    raw.push(source_text(child, line));
                 }
             }
         }
-        let behind = behind_redirects(node);
+        let behind = words_after_redirects(node);
         let has_behind = !behind.is_empty();
-        words.extend(behind.into_iter().map(|node| word(node, line)));
-        let command = wrap::unwrapped(&words);
+        words.extend(behind.into_iter().map(|node| word_text(node, line)));
+        let command = wrappers::strip_wrappers(&words);
         let Some((program, args)) = command.split_first() else { return };
         match program.as_str() {
             "declare" | "typeset" | "local" | "readonly" | "export" => {
                 self.add_declaration(args);
                 for value in assigned.iter().filter_map(|child| child.child_by_field_name("value")) {
-                    let is_plain = value.kind() == "array" || !source(value, line).contains(['$', '`', '(']);
+                    let is_plain =
+                        value.kind() == "array" || !source_text(value, line).contains(['$', '`', '(']);
                     self.has_loose_declaration |= !is_plain;
                 }
             }
-            "let" => args.iter().for_each(|arg| self.evaluate(arg)),
+            "let" => args.iter().for_each(|arg| self.add_expression(arg)),
             "read" | "mapfile" | "readarray" | "getopts" | "unset" | "wait" | "coproc" => {
                 self.has_array |= args.iter().any(|arg| arg.starts_with('-') && arg.contains('a'))
                     || matches!(program.as_str(), "mapfile" | "readarray");
-                self.add_names(args);
+                self.add_variable_names(args);
             }
-            "printf" if args.first().is_some_and(|arg| may_be_option(arg, 'v')) => self.add_names(args),
+            "printf" if args.first().is_some_and(|arg| may_be_option(arg, 'v')) => {
+                self.add_variable_names(args)
+            }
             "test" | "[" => {
                 let from = raw.len().saturating_sub(args.len());
                 match has_behind {
@@ -355,7 +365,7 @@ impl Arithmetic {
             _ => {
                 for (name, value) in args.iter().filter_map(|arg| arg.split_once('=')) {
                     if !is_number(value) {
-                        self.others.insert(name.to_owned());
+                        self.other_variables.insert(name.to_owned());
                     }
                 }
             }
@@ -373,26 +383,26 @@ impl Arithmetic {
             self.is_unknown |= !is_literal(arg) || arg.contains('(');
             let name = arg.split(['=', '+']).next().unwrap_or_default();
             if arg.contains('=') {
-                self.others.insert(name.to_owned());
+                self.other_variables.insert(name.to_owned());
             }
         }
     }
 
     /// Adds the words of a builtin that sets the variables that it is given the names of.
-    fn add_names(&mut self, args: &[String]) {
+    fn add_variable_names(&mut self, args: &[String]) {
         for arg in args {
             self.is_unknown |= !is_literal(arg) && arg != "$!";
             let name = arg.trim_start_matches('-');
             // A name may follow its option's letter at once.
             let starts = if arg.starts_with('-') { name.len() } else { usize::from(!name.is_empty()) };
             let names = (0..starts).filter_map(|at| name.get(at..));
-            self.others.extend(names.map(str::to_owned));
+            self.other_variables.extend(names.map(str::to_owned));
         }
     }
 }
 
 /// What is between `open` and `close`.
-fn within<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+fn strip_delimiters<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     text.strip_prefix(open)?.strip_suffix(close)
 }
 
@@ -416,7 +426,7 @@ fn is_number(text: &str) -> bool {
 
 /// Whether a word is `{1..3}`.
 fn is_range(text: &str) -> bool {
-    let ends = within(text, "{", "}").and_then(|inner| inner.split_once(".."));
+    let ends = strip_delimiters(text, "{", "}").and_then(|inner| inner.split_once(".."));
     ends.is_some_and(|(from, to)| is_number(from) && is_number(to))
 }
 

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 use tree_sitter::Node;
 
 use super::{
-    accounted::{account, is_translation},
-    arithmetic::Arithmetic,
-    lookup,
-    simple_command::Simple,
-    words::{behind_redirects, is_expanded, source, word},
-    wrap::{is_shell, lines_of, printed},
+    arithmetic::ArithmeticCheck,
+    lookup_changes,
+    parse_coverage::{check_coverage, is_translation_sign},
+    simple_command::SimpleCommand,
+    words::{has_expansion, source_text, word_text, words_after_redirects},
+    wrappers::{is_shell, nested_lines, printed_text},
 };
 use crate::syntax;
 
@@ -22,61 +22,61 @@ const DEPTH_MAX: usize = 4;
 
 /// What a line holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Script {
+pub(crate) struct ParsedLine {
     /// Its commands, an outer one before those within it.
-    pub(crate) commands: Vec<Simple>,
+    pub(crate) commands: Vec<SimpleCommand>,
     /// All of it could be read, to the last byte, and what bash evaluates is made of numbers.
-    pub(crate) is_whole: bool,
+    pub(crate) is_fully_parsed: bool,
     /// It sets what decides which programs run, or what they obey.
     changes_lookup: bool,
     /// What bash evaluates.
-    arithmetic: Arithmetic,
+    arithmetic: ArithmeticCheck,
 }
 
 /// Reads a line.
-pub(crate) fn script(line: &str) -> Script {
-    let mut out = Script { is_whole: true, ..Script::default() };
-    read(line, 0, &mut out);
+pub(crate) fn parse_line(line: &str) -> ParsedLine {
+    let mut out = ParsedLine { is_fully_parsed: true, ..ParsedLine::default() };
+    read_line(line, 0, &mut out);
     // Also those written before: a function or a loop may run later.
-    out.commands.iter_mut().for_each(|command| command.is_dark |= out.changes_lookup);
-    out.is_whole &= out.arithmetic.is_known();
+    out.commands.iter_mut().for_each(|command| command.is_opaque |= out.changes_lookup);
+    out.is_fully_parsed &= out.arithmetic.uses_only_numbers();
     out
 }
 
 /// The commands of a line, at any depth.
-pub(crate) fn commands(line: &str) -> Vec<Simple> {
-    script(line).commands
+pub(crate) fn parse_commands(line: &str) -> Vec<SimpleCommand> {
+    parse_line(line).commands
 }
 
-fn read(line: &str, depth: usize, out: &mut Script) {
-    let untranslated = untranslated(line);
+fn read_line(line: &str, depth: usize, out: &mut ParsedLine) {
+    let untranslated = strip_translation_signs(line);
     let line = untranslated.line.as_ref();
     // Bash joins the two lines before it looks what the `$` begins, and no lines behind a `#`; the grammar reads both otherwise.
     let is_joined = ["$\\\n", "#\\\n"].iter().any(|end| line.contains(end));
-    out.is_whole &= untranslated.is_sure && !is_joined;
-    let readable = readable(line);
-    let Ok(tree) = syntax::shell_tree(readable.as_bytes()) else {
+    out.is_fully_parsed &= untranslated.is_certain && !is_joined;
+    let readable = mask_wide_chars(line);
+    let Ok(tree) = syntax::parse_shell(readable.as_bytes()) else {
         // Nothing is known of it but its words.
         let words = line.split_whitespace().map(str::to_owned).collect();
-        out.commands.push(Simple { words, ..Simple::default() });
-        out.is_whole = false;
+        out.commands.push(SimpleCommand { words, ..SimpleCommand::default() });
+        out.is_fully_parsed = false;
         return;
     };
-    let accounted = account(tree.root_node(), line);
-    out.is_whole &= !tree.root_node().has_error() && !accounted.has_gap;
+    let accounted = check_coverage(tree.root_node(), line);
+    out.is_fully_parsed &= !tree.root_node().has_error() && !accounted.has_gap;
     let from = out.commands.len();
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
-        out.changes_lookup |= lookup::sets_obeyed(node, line);
-        out.arithmetic.add(node, line);
-        node_of(node, line, out);
+        out.changes_lookup |= lookup_changes::sets_program_variable(node, line);
+        out.arithmetic.add_node(node, line);
+        add_node(node, line, out);
         if cursor.goto_first_child() {
             continue;
         }
         while !cursor.goto_next_sibling() {
             if !cursor.goto_parent() {
-                inner((from, accounted.lines), depth, out);
+                read_nested_lines((from, accounted.nested_lines), depth, out);
                 return;
             }
         }
@@ -84,22 +84,22 @@ fn read(line: &str, depth: usize, out: &mut Script) {
 }
 
 /// A line without what asks for a translation.
-struct Untranslated<'a> {
+struct UntranslatedLine<'a> {
     line: Cow<'a, str>,
     /// The grammar read the line that it was.
-    is_sure: bool,
+    is_certain: bool,
 }
 
 /// The line with each `$"…"` as the `"…"` that it is: bash looks it up among the translations that `TEXTDOMAIN` names, and a
 /// line that sets a variable in capital letters is unknown anyway. The grammar knows it in some places; in others it takes
 /// the `$` for a word, or for a part of one.
-fn untranslated(line: &str) -> Untranslated<'_> {
-    let as_it_is = Untranslated { line: Cow::Borrowed(line), is_sure: true };
+fn strip_translation_signs(line: &str) -> UntranslatedLine<'_> {
+    let as_it_is = UntranslatedLine { line: Cow::Borrowed(line), is_certain: true };
     if !line.contains("$\"") {
         return as_it_is;
     }
     // What is too hard is so without them as well.
-    let Ok(tree) = syntax::shell_tree(readable(line).as_bytes()) else { return as_it_is };
+    let Ok(tree) = syntax::parse_shell(mask_wide_chars(line).as_bytes()) else { return as_it_is };
     let (mut out, mut from) = (String::with_capacity(line.len()), 0);
     let mut cursor = tree.walk();
     loop {
@@ -107,7 +107,7 @@ fn untranslated(line: &str) -> Untranslated<'_> {
         // The token may begin before the sign, which may be a character of another one behind these.
         let sign = node.end_byte().saturating_sub(1);
         let is_apart = || !line[from..sign].ends_with(['\\', '$']);
-        if is_translation(node, line) && is_apart() {
+        if is_translation_sign(node, line) && is_apart() {
             out.push_str(&line[from..sign]);
             from = node.end_byte();
         }
@@ -117,7 +117,7 @@ fn untranslated(line: &str) -> Untranslated<'_> {
         while !cursor.goto_next_sibling() {
             if !cursor.goto_parent() {
                 out.push_str(&line[from..]);
-                return Untranslated { line: Cow::Owned(out), is_sure: !tree.root_node().has_error() };
+                return UntranslatedLine { line: Cow::Owned(out), is_certain: !tree.root_node().has_error() };
             }
         }
     }
@@ -126,7 +126,7 @@ fn untranslated(line: &str) -> Untranslated<'_> {
 /// The line as the grammar may be given it, each byte in its place. Where it reads a brace, its scanner asks the C library
 /// whether what follows is a digit, which may read beyond its table for a character above U+00FF (tree-sitter-bash 0.25.1,
 /// `scanner.c`): such a character is given as letters, which it is to bash as well.
-fn readable(line: &str) -> Cow<'_, str> {
+fn mask_wide_chars(line: &str) -> Cow<'_, str> {
     let is_risky = line.contains('{') && line.chars().any(|c| c > '\u{ff}');
     if !is_risky {
         return Cow::Borrowed(line);
@@ -143,97 +143,98 @@ fn readable(line: &str) -> Cow<'_, str> {
 }
 
 /// Lines that commands hold in their arguments.
-fn inner((from, mut lines): (usize, Vec<String>), depth: usize, out: &mut Script) {
-    let mut commands: Vec<Simple> = Vec::new();
+fn read_nested_lines((from, mut lines): (usize, Vec<String>), depth: usize, out: &mut ParsedLine) {
+    let mut commands: Vec<SimpleCommand> = Vec::new();
     for at in from..out.commands.len() {
         let command = &mut out.commands[at];
-        let (held, is_dark) = lines_of(&command.words);
+        let (held, is_dark) = nested_lines(&command.words);
         lines.extend(held);
-        lines.extend(command.input.take());
-        command.is_dark |= is_dark || lookup::evaluates(&command.words);
-        out.changes_lookup |= lookup::twists(command.command());
+        lines.extend(command.piped_line.take());
+        command.is_opaque |= is_dark || lookup_changes::evaluates_array_index(&command.words);
+        out.changes_lookup |= lookup_changes::changes_command_lookup(command.unwrapped_words());
         let (program, args) = (command.program(), command.args());
         if program == "find" {
             let exec = |arg: &String| ["-exec", "-execdir", "-ok", "-okdir"].contains(&arg.as_str());
             for at in (0..args.len()).filter(|at| exec(&args[*at])) {
                 let words = args[at + 1..].iter().take_while(|arg| *arg != ";" && *arg != "+");
-                commands.push(Simple { words: words.cloned().collect(), ..Simple::default() });
+                commands.push(SimpleCommand { words: words.cloned().collect(), ..SimpleCommand::default() });
             }
         }
     }
     out.commands.extend(commands.into_iter().filter(|command| !command.words.is_empty()));
     if depth >= DEPTH_MAX {
-        out.is_whole &= lines.is_empty();
+        out.is_fully_parsed &= lines.is_empty();
         return;
     }
     for line in lines {
-        read(&line, depth + 1, out);
+        read_line(&line, depth + 1, out);
     }
 }
 
-fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
+fn add_node(node: Node<'_>, line: &str, out: &mut ParsedLine) {
     match node.kind() {
         "command" | "declaration_command" | "unset_command" | "test_command" => {
-            let mut command = Simple::default();
+            let mut command = SimpleCommand::default();
             let mut children = node.walk();
             let mut word_end = None;
             for child in node.children(&mut children) {
                 match child.kind() {
-                    "file_redirect" => command.writes_to.extend(written(child, line)),
-                    "herestring_redirect" => reads(&mut command, child, line),
+                    "file_redirect" => command.writes_to.extend(redirect_target(child, line)),
+                    "herestring_redirect" => read_here_string(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
                     kind => {
                         // One word to bash, and two to the grammar.
-                        out.is_whole &= word_end != Some(child.start_byte()) || node.kind() == "test_command";
+                        out.is_fully_parsed &=
+                            word_end != Some(child.start_byte()) || node.kind() == "test_command";
                         word_end = Some(child.end_byte());
                         // An assignment stays one, and in brackets the words are no arguments.
                         let is_argument = kind != "variable_assignment" && node.kind() != "test_command";
-                        if is_argument && is_expanded(source(child, line)) {
+                        if is_argument && has_expansion(source_text(child, line)) {
                             command.expands_at.get_or_insert(command.words.len());
                         }
-                        command.words.push(word(child, line));
+                        command.words.push(word_text(child, line));
                     }
                 }
             }
-            let behind = behind_redirects(node);
-            if behind.iter().any(|node| is_expanded(source(*node, line))) {
+            let behind = words_after_redirects(node);
+            if behind.iter().any(|node| has_expansion(source_text(*node, line))) {
                 command.expands_at.get_or_insert(command.words.len());
             }
-            command.words.extend(behind.into_iter().map(|node| word(node, line)));
-            command.is_dark |= command.words_before_expansion().is_some_and(|words| words.is_empty());
-            fed(node, line, &mut command);
+            command.words.extend(behind.into_iter().map(|node| word_text(node, line)));
+            command.is_opaque |= command.words_before_expansion().is_some_and(|words| words.is_empty());
+            read_piped_input(node, line, &mut command);
             out.commands.push(command);
         }
         // Of a command itself it was taken with the command.
         "herestring_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
             if let Some(last) = out.commands.last_mut() {
-                reads(last, node, line);
+                read_here_string(last, node, line);
             }
         }
         // Of a command itself it was taken with the command.
         "file_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
-            let Some(path) = written(node, line) else { return };
+            let Some(path) = redirect_target(node, line) else { return };
             let body = node.parent().and_then(|parent| parent.child_by_field_name("body"));
             match out.commands.last_mut() {
                 Some(last) if body.is_some_and(|body| body.kind() == "command") => last.writes_to.push(path),
-                _ => out.commands.push(Simple { writes_to: vec![path], ..Simple::default() }),
+                _ => out.commands.push(SimpleCommand { writes_to: vec![path], ..SimpleCommand::default() }),
             }
         }
         "&" if !node.is_named() => {
             if let Some(last) = out.commands.last_mut() {
-                last.background = true;
+                last.is_background = true;
             }
         }
         // What a shell reads from its input is a line as well.
         "heredoc_body" => {
             let shell = out.commands.last().is_some_and(|last| is_shell(last.program()));
             // `cat <<A | sh`: it comes to the shell all the same.
-            let piped = out.commands.iter().any(|command| command.is_dark && is_shell(command.program()));
+            let piped = out.commands.iter().any(|command| command.is_opaque && is_shell(command.program()));
             if !shell && piped {
-                let words = ["sh", "-c", source(node, line)].map(str::to_owned).to_vec();
-                out.commands.push(Simple { words, ..Simple::default() });
+                let words = ["sh", "-c", source_text(node, line)].map(str::to_owned).to_vec();
+                out.commands.push(SimpleCommand { words, ..SimpleCommand::default() });
             } else if shell && let Some(last) = out.commands.last_mut() {
-                let text = source(node, line).to_owned();
+                let text = source_text(node, line).to_owned();
                 last.words.extend(["-c".to_owned(), text]);
             }
         }
@@ -242,19 +243,19 @@ fn node_of(node: Node<'_>, line: &str, out: &mut Script) {
 }
 
 /// A shell that reads a line from a here-string.
-fn reads(command: &mut Simple, redirect: Node<'_>, line: &str) {
+fn read_here_string(command: &mut SimpleCommand, redirect: Node<'_>, line: &str) {
     let mut children = redirect.walk();
     let Some(said) = redirect.named_children(&mut children).last() else { return };
     if is_shell(command.program()) {
-        let text = word(said, line);
-        command.is_dark |= text.contains(['$', '`']);
+        let text = word_text(said, line);
+        command.is_opaque |= text.contains(['$', '`']);
         command.words.extend(["-c".to_owned(), text]);
     }
 }
 
 /// A shell behind a pipe: what is printed into it is a line, and where that is not to be seen it is dark.
-fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
-    let reads_input = command.args().iter().all(|arg| arg.starts_with('-') && !is_c(arg))
+fn read_piped_input(node: Node<'_>, line: &str, command: &mut SimpleCommand) {
+    let reads_input = command.args().iter().all(|arg| arg.starts_with('-') && !has_c_option(arg))
         || command.args().iter().any(|arg| arg == "-s");
     if !is_shell(command.program()) || !reads_input {
         return;
@@ -270,25 +271,25 @@ fn fed(node: Node<'_>, line: &str, command: &mut Simple) {
     };
     let Some(before) = before else {
         // `cat <<A | sh` hangs on the redirection.
-        command.is_dark |= is(&parent, "heredoc_redirect")
+        command.is_opaque |= is(&parent, "heredoc_redirect")
             || parent.parent().is_some_and(|parent| is(&parent, "heredoc_redirect"));
         return;
     };
     let mut parts = before.walk();
-    let words: Vec<String> = before.children(&mut parts).map(|part| word(part, line)).collect();
-    command.input = if is(&before, "command") { printed(&words) } else { None };
-    command.is_dark |= command.input.is_none();
+    let words: Vec<String> = before.children(&mut parts).map(|part| word_text(part, line)).collect();
+    command.piped_line = if is(&before, "command") { printed_text(&words) } else { None };
+    command.is_opaque |= command.piped_line.is_none();
 }
 
-fn is_c(arg: &str) -> bool {
+fn has_c_option(arg: &str) -> bool {
     arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c')
 }
 
 /// Where a redirection writes to; nothing where it reads, or names a stream.
-fn written(redirect: Node<'_>, line: &str) -> Option<String> {
+fn redirect_target(redirect: Node<'_>, line: &str) -> Option<String> {
     let mut children = redirect.walk();
     let sign = redirect.children(&mut children).find(|child| !child.is_named()).map(|child| child.kind())?;
-    let to = redirect.child_by_field_name("destination").map(|to| word(to, line))?;
+    let to = redirect.child_by_field_name("destination").map(|to| word_text(to, line))?;
     let is_stream = sign.ends_with('&') && (to == "-" || to.chars().all(|c| c.is_ascii_digit()));
     (sign.contains('>') && !is_stream).then_some(to)
 }
@@ -303,8 +304,9 @@ mod tests {
     };
 
     #[test]
-    fn a_line_is_taken_apart() {
-        let programs = |line: &str| commands(line).iter().map(|c| c.program().to_owned()).collect::<Vec<_>>();
+    fn line_is_split_into_commands() {
+        let programs =
+            |line: &str| parse_commands(line).iter().map(|c| c.program().to_owned()).collect::<Vec<_>>();
         assert_eq!(
             programs("cd a && FOO=1 /usr/bin/make -j2 | tee log; echo 'x; y'"),
             ["cd", "make", "tee", "echo"]
@@ -325,12 +327,12 @@ mod tests {
         assert_eq!(programs("echo $(git push) `rm x`"), ["echo", "git", "rm"]);
         assert_eq!(programs("echo \"$(curl x)\""), ["echo", "curl"]);
         assert_eq!(programs("sudo -n timeout 5 rm x # gone"), ["rm"]);
-        assert_eq!(commands("make 2>/dev/null >out")[0].writes_to, ["/dev/null", "out"]);
+        assert_eq!(parse_commands("make 2>/dev/null >out")[0].writes_to, ["/dev/null", "out"]);
     }
 
     /// All words of all commands, as `a b|c`.
-    fn words(line: &str) -> String {
-        let all = commands(line).into_iter().map(|command| command.words.join(" "));
+    fn format_words(line: &str) -> String {
+        let all = parse_commands(line).into_iter().map(|command| command.words.join(" "));
         all.collect::<Vec<_>>().join("|")
     }
 
@@ -369,26 +371,28 @@ mod tests {
             ("echo $\"$(rm x)\" \"a$\" 'b$\"'", "echo $(rm x) a$ b$\"|rm x"),
             ("timeout 5 sh -c \"sh -c 'rm z'\"", "timeout 5 sh -c sh -c 'rm z'|sh -c rm z|rm z"),
         ] {
-            assert_eq!(words(line), all, "{line}");
-            assert!(script(line).is_whole, "{line}");
+            assert_eq!(format_words(line), all, "{line}");
+            assert!(parse_line(line).is_fully_parsed, "{line}");
         }
         for line in
             ["echo 'open", "if true; then", "a ))", "a > $'\\x62'", "a 2>&1 $'\\x62'", "sh <<< $'\\x62'"]
         {
-            assert!(!script(line).is_whole, "{line}");
+            assert!(!parse_line(line).is_fully_parsed, "{line}");
         }
-        let writes =
-            |line: &str| -> Vec<String> { commands(line).into_iter().flat_map(|c| c.writes_to).collect() };
+        let writes = |line: &str| -> Vec<String> {
+            parse_commands(line).into_iter().flat_map(|c| c.writes_to).collect()
+        };
         assert_eq!(
             writes("{ a; b; } > out 2>&1; c &> log; > empty; d >| over; e < in; f > $\"o\"u$\"t\""),
             ["out", "log", "empty", "over", "out"]
         );
-        let background: Vec<bool> = commands("a & b; c && d &").iter().map(|c| c.background).collect();
+        let background: Vec<bool> =
+            parse_commands("a & b; c && d &").iter().map(|c| c.is_background).collect();
         assert_eq!(background, [true, false, false, true]);
     }
 
     #[test]
-    fn words_are_known_up_to_the_first_that_bash_expands() {
+    fn words_are_known_up_to_the_first_expansion() {
         for (line, before) in [
             ("git push $x", Some("git push")),
             ("git {push,origin}", Some("git")),
@@ -407,26 +411,26 @@ mod tests {
             ("git push '$x' \"*\" \\* {} a{b}c HEAD@{1}", None),
             ("[ -n $x ]", None),
         ] {
-            let found = commands(line)[0].words_before_expansion();
+            let found = parse_commands(line)[0].words_before_expansion();
             assert_eq!(found.map(|words| words.join(" ")).as_deref(), before, "{line}");
         }
     }
 
     #[test]
-    fn a_line_that_no_parser_likes_is_read_in_a_bounded_time() {
+    fn unparsable_line_is_read_in_bounded_time() {
         for part in ["$(", "((", "{ ", "`", "\"$(", "<<A\n", "if a; then ", "a|", "case x in ", "${a:-"] {
             let line = part.repeat(32 * 1024 / part.len());
-            let read = script(&line);
-            assert!(!read.is_whole, "{part}");
+            let read = parse_line(&line);
+            assert!(!read.is_fully_parsed, "{part}");
         }
     }
 
     #[test]
-    fn what_stands_behind_a_brace_may_be_any_character() {
+    fn any_character_may_follow_a_brace() {
         for c in ['\u{e9}', '\u{100}', '\u{3000}', '\u{1f600}', '\u{10ffff}'] {
             let line = format!("echo {{{c}..3}} {{1..{c}}}; rm '{c}'");
-            let script = script(&line);
-            let programs: Vec<&str> = script.commands.iter().map(Simple::program).collect();
+            let script = parse_line(&line);
+            let programs: Vec<&str> = script.commands.iter().map(SimpleCommand::program).collect();
             assert_eq!(programs, ["echo", "rm"], "{line}");
             assert_eq!(script.commands[1].args(), [c.to_string()], "{line}");
         }
@@ -434,10 +438,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_can_be_read_and_quoted(line in "\\PC{0,60}") {
-            refusal(&line);
+        fn any_line_is_parsed_and_quoted_without_panic(line in "\\PC{0,60}") {
+            refusal_reason(&line);
             let quoted = quote(&line);
-            let read = commands(&format!("echo {quoted}"));
+            let read = parse_commands(&format!("echo {quoted}"));
             prop_assert_eq!(&read[0].words, &["echo".to_owned(), line]);
         }
     }

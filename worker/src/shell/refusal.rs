@@ -1,18 +1,18 @@
 //! Lines that are refused as a courtesy: they destroy a machine, or stop it. Pure.
 
-use super::{Simple, commands};
+use super::{SimpleCommand, parse_commands};
 
 /// Why a line is refused as a courtesy; `None` for all others. Few and precise: a wrong refusal costs
 /// more than it saves, and the sandbox holds what gets past.
-pub(crate) fn refusal(line: &str) -> Option<&'static str> {
+pub(crate) fn refusal_reason(line: &str) -> Option<&'static str> {
     let squeezed: String = line.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         return Some("it starts copies of itself without end");
     }
-    commands(line).iter().find_map(refused)
+    parse_commands(line).iter().find_map(command_refusal_reason)
 }
 
-fn refused(command: &Simple) -> Option<&'static str> {
+fn command_refusal_reason(command: &SimpleCommand) -> Option<&'static str> {
     let program = command.program();
     let flag = |short: char, long: &str| {
         command
@@ -21,8 +21,8 @@ fn refused(command: &Simple) -> Option<&'static str> {
             .any(|arg| arg == long || (arg.starts_with('-') && !arg.starts_with("--") && arg.contains(short)))
     };
     let recursive = flag('r', "--recursive") || flag('R', "--recursive");
-    let of_root = command.args().iter().any(|arg| is_root(arg));
-    if command.writes_to.iter().any(|path| is_disk(path)) {
+    let of_root = command.args().iter().any(|arg| is_root_folder(arg));
+    if command.writes_to.iter().any(|path| is_disk_device(path)) {
         return Some("it writes to a disk device");
     }
     match program {
@@ -30,7 +30,7 @@ fn refused(command: &Simple) -> Option<&'static str> {
         "chmod" | "chown" | "chgrp" if recursive && of_root => {
             Some("it changes the rights of a root or home folder")
         }
-        "dd" if command.args().iter().any(|arg| arg.strip_prefix("of=").is_some_and(is_disk)) => {
+        "dd" if command.args().iter().any(|arg| arg.strip_prefix("of=").is_some_and(is_disk_device)) => {
             Some("it writes to a disk device")
         }
         "shutdown" | "reboot" | "halt" | "poweroff" => Some("it stops the machine"),
@@ -40,7 +40,7 @@ fn refused(command: &Simple) -> Option<&'static str> {
     }
 }
 
-fn is_root(path: &str) -> bool {
+fn is_root_folder(path: &str) -> bool {
     let rooted = path.starts_with(['/', '~', '$']);
     let path = path.trim_end_matches('*').trim_end_matches('/');
     let bare = rooted && matches!(path, "" | "~" | "$HOME" | "${HOME}");
@@ -54,7 +54,7 @@ fn is_root(path: &str) -> bool {
     bare || top
 }
 
-fn is_disk(path: &str) -> bool {
+fn is_disk_device(path: &str) -> bool {
     path.strip_prefix("/dev/").is_some_and(|name| {
         ["sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "dm-"].iter().any(|kind| name.starts_with(kind))
     })
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_harmless_is_never_refused() {
+    fn harmless_lines_are_not_refused() {
         for line in [
             "rm -rf build/",
             "rm -rf ./target node_modules",
@@ -87,12 +87,12 @@ mod tests {
             "rm -rf /srv/a",
             "kill 1",
         ] {
-            assert_eq!(refusal(line), None, "{line}");
+            assert_eq!(refusal_reason(line), None, "{line}");
         }
     }
 
     #[test]
-    fn what_destroys_a_machine_is_refused() {
+    fn destructive_lines_are_refused() {
         for line in [
             "rm -rf /",
             "rm -fr /*",
@@ -107,7 +107,7 @@ mod tests {
             "chmod -R 777 /",
             "true; /sbin/reboot",
         ] {
-            assert!(refusal(line).is_some(), "{line}");
+            assert!(refusal_reason(line).is_some(), "{line}");
         }
     }
 }

@@ -1,31 +1,31 @@
 //! One command of a shell line. Pure.
 
-use super::wrap::unwrapped;
+use super::wrappers::strip_wrappers;
 
 /// One command of a line: its words without quotes, and where its output is redirected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Simple {
+pub(crate) struct SimpleCommand {
     pub(crate) words: Vec<String>,
     pub(crate) writes_to: Vec<String>,
-    pub(crate) background: bool,
+    pub(crate) is_background: bool,
     /// It carries out a line that is not to be seen here.
-    pub(crate) is_dark: bool,
+    pub(crate) is_opaque: bool,
     /// The first of its words that bash expands, to any words: a brace, a glob, a variable, what a command prints.
     pub(super) expands_at: Option<usize>,
     /// The line that a shell gets through a pipe, until it is read.
-    pub(super) input: Option<String>,
+    pub(super) piped_line: Option<String>,
 }
 
-impl Simple {
+impl SimpleCommand {
     /// The program's name without its folder and without what stands before it (`sudo`, `env A=1`,
     /// `timeout 5`).
     pub(crate) fn program(&self) -> &str {
-        self.command().first().map_or("", |word| word.rsplit('/').next().unwrap_or(word))
+        self.unwrapped_words().first().map_or("", |word| word.rsplit('/').next().unwrap_or(word))
     }
 
     /// The program's arguments.
     pub(crate) fn args(&self) -> &[String] {
-        self.command().get(1..).unwrap_or_default()
+        self.unwrapped_words().get(1..).unwrap_or_default()
     }
 
     pub(crate) fn has_word(&self, wanted: &str) -> bool {
@@ -36,12 +36,12 @@ impl Simple {
     /// the program itself, or what stands before it, is expanded.
     pub(crate) fn words_before_expansion(&self) -> Option<Vec<String>> {
         let at = self.expands_at?;
-        let before = at.saturating_sub(self.words.len() - self.command().len());
+        let before = at.saturating_sub(self.words.len() - self.unwrapped_words().len());
         let bare = std::iter::once(self.program().to_owned()).chain(self.args().iter().cloned());
         Some(bare.take(before).collect())
     }
 
-    pub(super) fn command(&self) -> &[String] {
-        unwrapped(&self.words)
+    pub(super) fn unwrapped_words(&self) -> &[String] {
+        strip_wrappers(&self.words)
     }
 }

@@ -3,29 +3,29 @@
 use tree_sitter::Node;
 
 /// A node as it is written.
-pub(super) fn source<'a>(node: Node<'_>, line: &'a str) -> &'a str {
+pub(super) fn source_text<'a>(node: Node<'_>, line: &'a str) -> &'a str {
     line.get(node.byte_range()).unwrap_or_default()
 }
 
 /// A word as the program gets it, but for what the shell would put in.
-pub(super) fn word(node: Node<'_>, line: &str) -> String {
-    let text = source(node, line);
+pub(super) fn word_text(node: Node<'_>, line: &str) -> String {
+    let text = source_text(node, line);
     match node.kind() {
         "command_name" | "concatenation" => {
             let mut children = node.walk();
             let (mut out, mut at) = (String::new(), node.start_byte());
             for child in node.children(&mut children) {
                 out.push_str(line.get(at..child.start_byte()).unwrap_or_default());
-                out.push_str(&word(child, line));
+                out.push_str(&word_text(child, line));
                 at = child.end_byte();
             }
             out
         }
-        "word" => unescaped(text, |_| true),
+        "word" => unescape(text, |_| true),
         "raw_string" => text.trim_start_matches('\'').trim_end_matches('\'').to_owned(),
         "string" => {
             let inner = text.strip_prefix('"').map_or(text, |text| text.strip_suffix('"').unwrap_or(text));
-            unescaped(inner, |c| "\"\\$`\n".contains(c))
+            unescape(inner, |c| "\"\\$`\n".contains(c))
         }
         "ansi_c_string" => {
             text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text).to_owned()
@@ -35,7 +35,7 @@ pub(super) fn word(node: Node<'_>, line: &str) -> String {
 }
 
 /// Without the backslashes that hide a character of `hidden`; a line's end behind one is none.
-fn unescaped(text: &str, hidden: impl Fn(char) -> bool) -> String {
+fn unescape(text: &str, hidden: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -51,7 +51,7 @@ fn unescaped(text: &str, hidden: impl Fn(char) -> bool) -> String {
 }
 
 /// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
-pub(super) fn behind_redirects(command: Node<'_>) -> Vec<Node<'_>> {
+pub(super) fn words_after_redirects(command: Node<'_>) -> Vec<Node<'_>> {
     let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
     let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
     let Some(outer) = outer else { return Vec::new() };
@@ -66,7 +66,7 @@ pub(super) fn behind_redirects(command: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
-pub(super) fn is_expanded(word: &str) -> bool {
+pub(super) fn has_expansion(word: &str) -> bool {
     let (mut is_single, mut is_double) = (false, false);
     let mut chars = word.chars().peekable();
     while let Some(c) = chars.next() {
@@ -80,7 +80,7 @@ pub(super) fn is_expanded(word: &str) -> bool {
                 return true;
             }
             '*' | '?' | '[' if !is_double => return true,
-            '{' if !is_double && is_braced(word) => return true,
+            '{' if !is_double && has_brace_expansion(word) => return true,
             _ => {}
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn is_expanded(word: &str) -> bool {
 }
 
 /// Whether bash may make several words of it.
-fn is_braced(word: &str) -> bool {
+fn has_brace_expansion(word: &str) -> bool {
     let inner = word.split_once('{').map(|(_, rest)| rest);
     inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))
 }

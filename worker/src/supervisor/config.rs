@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
-use docket_sandbox::TOOL_HOMES;
+use docket_sandbox::TOOL_HOME_VARIABLES;
 use docket_schema::{
     ids::{IncarnationId, QueueName},
     run::EngineRef,
-    task::Labels,
+    task::LabelSet,
 };
 
 use crate::{
@@ -22,12 +22,12 @@ pub struct RunProgram {
     /// Its arguments. They hold nothing of the run: that comes by stdin.
     pub args: Vec<OsString>,
     /// Variables that are handed on where they are set.
-    pub inherit: Vec<OsString>,
+    pub inherited_variables: Vec<OsString>,
 }
 
 /// What a run process may know of its supervisor's environment, beside [`TOOL_HOMES`]: where programs and the home
 /// are, how to log, and how to reach the model. Commands in the sandbox get none of it.
-const INHERITED: [&str; 14] = [
+const INHERITED_VARIABLES: [&str; 14] = [
     "PATH",
     "HOME",
     "LANG",
@@ -50,7 +50,11 @@ impl Default for RunProgram {
         Self {
             path: PathBuf::from("/proc/self/exe"),
             args: vec!["run-process".into()],
-            inherit: INHERITED.into_iter().chain(TOOL_HOMES).map(OsString::from).collect(),
+            inherited_variables: INHERITED_VARIABLES
+                .into_iter()
+                .chain(TOOL_HOME_VARIABLES)
+                .map(OsString::from)
+                .collect(),
         }
     }
 }
@@ -71,7 +75,7 @@ pub struct SupervisorConfig {
     /// Queues it serves; empty = all.
     pub queues: Vec<QueueName>,
     /// What it says of itself: a task may want a worker that has these.
-    pub labels: Labels,
+    pub labels: LabelSet,
     /// Engines its run program has.
     pub engines: Vec<EngineRef>,
     /// Keys by provider, for the run processes.
@@ -98,6 +102,6 @@ pub struct SupervisorConfig {
 impl SupervisorConfig {
     /// The engines of this build.
     pub fn engines_of_this_build() -> Vec<EngineRef> {
-        crate::engine::engines().iter().map(|engine| engine.id()).collect()
+        crate::engine::all_engines().iter().map(|engine| engine.engine_ref()).collect()
     }
 }

@@ -8,38 +8,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-use docket_sandbox::Checked;
+use docket_sandbox::CheckedHost;
 use docket_schema::{
-    ids::IncarnationId,
-    wire::{
+    api::{
         HeartbeatRequest, HeartbeatResponse, LEASE_MAX, Lease, LeaseRequest, LeaseResponse, ProblemCode,
         ReleaseRequest, ReleaseResponse,
     },
+    ids::IncarnationId,
 };
 use futures_util::{Stream, StreamExt as _, stream, stream::FuturesUnordered};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
-    child::{Attended, Order, attend},
     config::SupervisorConfig,
-    decide::{Moment, next_wake, on, room},
+    decide::{NowWithJitter, handle_event, next_wake, worker_room},
+    process_supervision::{EndedProcess, ProcessOrder, supervise_process},
     report::{SupervisorEnd, SupervisorError, SupervisorReport},
-    scratch::Scratch,
-    state::{Command, Event, Failure, Key, KilledFor, Phase, State},
+    scratch::ScratchFolder,
+    state::{
+        CallFailure, DispatcherCommand, DispatcherEvent, DispatcherState, LeaseKey, RunKillReason,
+        WorkerPhase,
+    },
 };
 use crate::{
-    bootstrap::Bootstrap,
-    client::{Client, ClientError},
+    bootstrap::RunBootstrap,
+    client::{ClientError, CoordinatorClient},
     process::{ChildLog, ChildSpec},
 };
 
 /// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
 /// must leave time for another attempt within the lease.
-const BEAT_ANSWER: Duration = Duration::from_secs(5);
+const HEARTBEAT_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How long a worker that ends waits until the coordinator has heard of that.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 
-type Doing<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type PendingFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// SIGTERM and SIGINT, as the signals of [`run`].
 ///
@@ -65,81 +68,82 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, Su
 ///
 /// # Errors
 /// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
-pub async fn run(
+pub async fn run_supervisor(
     config: SupervisorConfig,
-    preflight: impl Future<Output = Result<Preflight, String>> + Send,
+    preflight: impl Future<Output = Result<PreflightReport, String>> + Send,
     signals: impl Stream<Item = ()> + Unpin + Send,
 ) -> Result<SupervisorReport, SupervisorError> {
-    let client = Client::trusting(&config.coordinator, config.token.clone(), config.ca.as_deref())
+    let client = CoordinatorClient::with_ca(&config.coordinator, config.token.clone(), config.ca.as_deref())
         .map_err(SupervisorError::Client)?;
-    let Preflight { lines, walls, layers } = preflight.await.map_err(SupervisorError::Preflight)?;
+    let PreflightReport { log_lines: lines, checked_sandbox: walls, sandbox_layers: layers } =
+        preflight.await.map_err(SupervisorError::Preflight)?;
     for line in lines {
         tracing::info!("{line}");
     }
     let incarnation = config.incarnation;
-    let scratch = Scratch::open(&config.scratch, incarnation)?;
+    let scratch = ScratchFolder::open(&config.scratch, incarnation)?;
     std::fs::create_dir_all(&config.cache)
         .map_err(|source| SupervisorError::Folder { path: config.cache.clone(), source })?;
-    let state = State::new(config.slots.clamp(1, LEASE_MAX), config.grace);
+    let state = DispatcherState::new(config.slots.clamp(1, LEASE_MAX), config.grace);
     tracing::info!(%incarnation, name = config.name, slots = state.slots, coordinator = client.address(), "worker started");
-    let dispatcher = Dispatcher {
+    let dispatcher = LeaseDispatcher {
         config,
-        walls,
-        layers,
+        checked_sandbox: walls,
+        sandbox_layers: layers,
         client,
         incarnation,
         scratch,
         state,
         lease: None,
-        beat: None,
+        heartbeat: None,
         runs: FuturesUnordered::new(),
-        cleanings: FuturesUnordered::new(),
-        orders: BTreeMap::new(),
+        cleanups: FuturesUnordered::new(),
+        order_senders: BTreeMap::new(),
         releases: FuturesUnordered::new(),
-        away: false,
-        spoken: false,
-        refused: None,
+        is_unreachable: false,
+        has_answered: false,
+        refusal_reason: None,
         killed_in_drain: false,
     };
-    Ok(dispatcher.work(signals).await)
+    Ok(dispatcher.run_loop(signals).await)
 }
 
 /// What was found of the host before any work is asked for.
 #[derive(Debug, Default)]
-pub struct Preflight {
+pub struct PreflightReport {
     /// To be logged.
-    pub lines: Vec<String>,
+    pub log_lines: Vec<String>,
     /// The walls that passed their controls: run processes need not check them again.
-    pub walls: Option<Checked>,
+    pub checked_sandbox: Option<CheckedHost>,
     /// Their names, for people.
-    pub layers: Vec<String>,
+    pub sandbox_layers: Vec<String>,
 }
 
-struct Dispatcher {
+struct LeaseDispatcher {
     config: SupervisorConfig,
-    walls: Option<Checked>,
-    layers: Vec<String>,
-    client: Client,
+    checked_sandbox: Option<CheckedHost>,
+    sandbox_layers: Vec<String>,
+    client: CoordinatorClient,
     incarnation: IncarnationId,
-    scratch: Scratch,
-    state: State,
-    lease: Option<Doing<Result<LeaseResponse, ClientError>>>,
-    beat: Option<Doing<Result<HeartbeatResponse, ClientError>>>,
-    runs: FuturesUnordered<Doing<Attended>>,
+    scratch: ScratchFolder,
+    state: DispatcherState,
+    lease: Option<PendingFuture<Result<LeaseResponse, ClientError>>>,
+    heartbeat: Option<PendingFuture<Result<HeartbeatResponse, ClientError>>>,
+    runs: FuturesUnordered<PendingFuture<EndedProcess>>,
     /// Folders on their way out: a large one takes a while, and nobody waits for it but the end.
-    cleanings: FuturesUnordered<JoinHandle<()>>,
-    orders: BTreeMap<Key, watch::Sender<Order>>,
-    releases: FuturesUnordered<Doing<(Key, Result<ReleaseResponse, ClientError>)>>,
+    cleanups: FuturesUnordered<JoinHandle<()>>,
+    order_senders: BTreeMap<LeaseKey, watch::Sender<ProcessOrder>>,
+    releases: FuturesUnordered<PendingFuture<(LeaseKey, Result<ReleaseResponse, ClientError>)>>,
     /// The coordinator did not answer last time: told once.
-    away: bool,
+    is_unreachable: bool,
     /// The coordinator answered once: what is no answer of ours now is trouble on the way.
-    spoken: bool,
-    refused: Option<String>,
+    has_answered: bool,
+    refusal_reason: Option<String>,
     killed_in_drain: bool,
 }
 
 /// Waits for what is under way; for ever where nothing is.
-async fn under_way<T>(doing: &mut Option<Doing<T>>) -> T {
+async fn await_pending<T>(doing: &mut Option<PendingFuture<T>>) -> T {
     match doing {
         Some(future) => {
             let output = future.await;
@@ -150,24 +154,24 @@ async fn under_way<T>(doing: &mut Option<Doing<T>>) -> T {
     }
 }
 
-impl Dispatcher {
-    async fn work(mut self, mut signals: impl Stream<Item = ()> + Unpin + Send) -> SupervisorReport {
-        let mut event = Event::Begun;
+impl LeaseDispatcher {
+    async fn run_loop(mut self, mut signals: impl Stream<Item = ()> + Unpin + Send) -> SupervisorReport {
+        let mut event = DispatcherEvent::Started;
         let mut signals_open = true;
         // Somebody told the coordinator that this worker is to end.
         let mut drained = false;
         loop {
-            let at = Moment { now: Instant::now(), jitter: crate::clock::jitter() };
-            let mut commands = on(&mut self.state, at, event);
-            if drained && self.state.phase == Phase::Leasing {
+            let at = NowWithJitter { now: Instant::now(), jitter: crate::clock::random_jitter() };
+            let mut commands = handle_event(&mut self.state, at, event);
+            if drained && self.state.phase == WorkerPhase::Leasing {
                 tracing::info!("drained: no new work, runs end their turn");
-                commands.extend(on(&mut self.state, at, Event::Signal));
+                commands.extend(handle_event(&mut self.state, at, DispatcherEvent::TerminationSignal));
             }
             for command in commands {
-                if command == Command::Finish {
-                    return self.report().await;
+                if command == DispatcherCommand::Finish {
+                    return self.finish_report().await;
                 }
-                self.perform(command);
+                self.perform_command(command);
             }
             let wake = next_wake(&self.state);
             let wait = async {
@@ -180,59 +184,59 @@ impl Dispatcher {
                 signal = signals.next(), if signals_open => match signal {
                     Some(()) => {
                         tracing::info!("asked to end: no new work, runs end their turn");
-                        Event::Signal
+                        DispatcherEvent::TerminationSignal
                     }
                     None => {
                         signals_open = false;
-                        Event::Tick
+                        DispatcherEvent::Tick
                     }
                 },
-                Some(Attended { key, end, reach, fault, folder }) = self.runs.next() => {
-                    self.orders.remove(&key);
-                    self.cleanings.push(tokio::task::spawn_blocking(move || folder.clear()));
+                Some(EndedProcess { key, end, reach, fault, folder }) = self.runs.next() => {
+                    self.order_senders.remove(&key);
+                    self.cleanups.push(tokio::task::spawn_blocking(move || folder.remove_files()));
                     tracing::info!(task = %key.task, epoch = key.epoch.0, %end, "run process ended");
                     match fault {
                         Some(fault) => {
                             let (kind, message) = (fault.kind.as_str(), &fault.message);
                             tracing::error!(kind, message, "a fault of this worker: tasks that it concerns are left to others");
-                            Event::RunFaulted(key, fault)
+                            DispatcherEvent::RunFaulted(key, fault)
                         }
-                        None => Event::RunEnded(key, end, reach),
+                        None => DispatcherEvent::RunEnded(key, end, reach),
                     }
                 }
-                answer = under_way(&mut self.lease) => match answer {
+                answer = await_pending(&mut self.lease) => match answer {
                     Ok(LeaseResponse { leases, held_ms, drain }) => {
-                        self.answered();
+                        self.note_answer();
                         drained |= drain;
-                        Event::Leased(leases, Duration::from_millis(held_ms))
+                        DispatcherEvent::Leased(leases, Duration::from_millis(held_ms))
                     }
-                    Err(error) => Event::LeaseFailed(self.lease_failure(&error)),
+                    Err(error) => DispatcherEvent::LeaseFailed(self.classify_lease_failure(&error)),
                 },
-                answer = under_way(&mut self.beat) => match answer {
+                answer = await_pending(&mut self.heartbeat) => match answer {
                     Ok(HeartbeatResponse { renewed, lost, drain }) => {
-                        self.answered();
+                        self.note_answer();
                         drained |= drain;
                         let lost = lost.into_iter().map(|lost| (lost.task, lost.why)).collect();
-                        Event::Beaten { renewed, lost }
+                        DispatcherEvent::HeartbeatAcknowledged { renewed, lost }
                     }
                     Err(error) => {
-                        self.failure(&error);
-                        Event::BeatFailed
+                        self.note_failure(&error);
+                        DispatcherEvent::HeartbeatFailed
                     }
                 },
-                Some(_) = self.cleanings.next() => Event::Tick,
+                Some(_) = self.cleanups.next() => DispatcherEvent::Tick,
                 Some((key, answer)) = self.releases.next() => match answer {
-                    Ok(ReleaseResponse { state: _ }) => Event::Released(key),
-                    Err(error) => Event::ReleaseFailed(key, self.release_failure(key, &error)),
+                    Ok(ReleaseResponse { state: _ }) => DispatcherEvent::Released(key),
+                    Err(error) => DispatcherEvent::ReleaseFailed(key, self.classify_release_failure(key, &error)),
                 },
-                () = wait => Event::Tick,
+                () = wait => DispatcherEvent::Tick,
             };
         }
     }
 
-    fn perform(&mut self, command: Command) {
+    fn perform_command(&mut self, command: DispatcherCommand) {
         match command {
-            Command::Lease { wanted, wait } => {
+            DispatcherCommand::Lease { attempt: wanted, wait } => {
                 let request = LeaseRequest {
                     incarnation: self.incarnation,
                     number: wanted.number,
@@ -240,73 +244,73 @@ impl Dispatcher {
                     queues: self.config.queues.clone(),
                     engines: self.config.engines.clone(),
                     labels: self.config.labels.clone(),
-                    layers: self.layers.clone(),
-                    faults: self.state.quarantine.faults(),
-                    room: Some(room(&self.state)),
+                    layers: self.sandbox_layers.clone(),
+                    faults: self.state.quarantine.reported_faults(),
+                    room: Some(worker_room(&self.state)),
                     max: wanted.max,
-                    wait_ms: ms(wait),
+                    wait_ms: duration_ms(wait),
                 };
                 let client = self.client.clone();
                 self.lease = Some(Box::pin(async move { client.lease(&request).await }));
             }
-            Command::Heartbeat { held, wait } => {
-                let (incarnation, room) = (self.incarnation, Some(room(&self.state)));
-                let request = HeartbeatRequest { incarnation, held, room, wait_ms: ms(wait) };
+            DispatcherCommand::Heartbeat { leases: held, wait } => {
+                let (incarnation, room) = (self.incarnation, Some(worker_room(&self.state)));
+                let request = HeartbeatRequest { incarnation, held, room, wait_ms: duration_ms(wait) };
                 let client = self.client.clone();
-                self.beat = Some(Box::pin(async move {
+                self.heartbeat = Some(Box::pin(async move {
                     let late = |_| ClientError::Unreachable {
                         doing: "renew leases",
                         url: client.address().to_owned(),
                         source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
                     };
                     let answer = client.heartbeat(&request);
-                    tokio::time::timeout(wait + BEAT_ANSWER, answer).await.map_err(late)?
+                    tokio::time::timeout(wait + HEARTBEAT_ANSWER_TIME, answer).await.map_err(late)?
                 }));
             }
-            Command::Start(lease) => self.start(*lease),
-            Command::Terminate(key) => self.order(key, Order::Terminate),
-            Command::Kill(key, why) => {
+            DispatcherCommand::Start(lease) => self.start_run(*lease),
+            DispatcherCommand::Terminate(key) => self.send_order(key, ProcessOrder::Terminate),
+            DispatcherCommand::Kill(key, why) => {
                 tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process is killed: {why}");
-                self.killed_in_drain |= why == KilledFor::Drain;
-                self.order(key, Order::Kill);
+                self.killed_in_drain |= why == RunKillReason::Drain;
+                self.send_order(key, ProcessOrder::Kill);
             }
-            Command::Release(key, why) => {
+            DispatcherCommand::Release(key, why) => {
                 let client = self.client.clone();
                 self.releases.push(Box::pin(async move {
                     let request = ReleaseRequest { epoch: key.epoch, why };
                     (key, client.release(key.task, &request).await)
                 }));
             }
-            Command::Finish => {}
+            DispatcherCommand::Finish => {}
         }
     }
 
-    fn order(&self, key: Key, order: Order) {
-        if let Some(orders) = self.orders.get(&key) {
+    fn send_order(&self, key: LeaseKey, order: ProcessOrder) {
+        if let Some(orders) = self.order_senders.get(&key) {
             orders.send_replace(order);
         }
     }
 
-    fn start(&mut self, lease: Lease) {
-        let key = Key::of(&lease);
-        let folder = self.scratch.of(&lease);
+    fn start_run(&mut self, lease: Lease) {
+        let key = LeaseKey::from_lease(&lease);
+        let folder = self.scratch.run_folder_for(&lease);
         tracing::info!(
             task = %lease.task, run = %lease.run, epoch = lease.epoch.0, attempt = lease.attempt,
             "run process starts"
         );
         let keys = self.config.keys.iter();
-        let bootstrap = Bootstrap {
+        let bootstrap = RunBootstrap {
             ca: self.config.ca.clone(),
             coordinator: self.client.address().to_owned(),
             lease,
             incarnation: self.incarnation,
             keys: keys.map(|(provider, key)| (provider.clone(), key.expose().to_owned())).collect(),
-            scratch: folder.work.clone(),
+            scratch: folder.workspace.clone(),
             progress: Some(folder.progress.clone()),
             fault: Some(folder.fault.clone()),
             cache: self.config.cache.clone(),
             settings: self.config.settings.clone(),
-            walls: self.walls.clone(),
+            walls: self.checked_sandbox.clone(),
             failpoints: self.config.failpoints.clone(),
         };
         let program = &self.config.program;
@@ -315,63 +319,63 @@ impl Dispatcher {
             args: program.args.clone(),
             cwd: self.scratch.root().to_owned(),
             env: Vec::new(),
-            inherit: program.inherit.clone(),
+            inherit: program.inherited_variables.clone(),
             stdin_payload: serde_json::to_vec(&bootstrap).expect("plain data with string keys"),
             log: ChildLog::Append(folder.log.clone()),
         };
-        let (sender, orders) = watch::channel(Order::Run);
-        self.orders.insert(key, sender);
+        let (sender, orders) = watch::channel(ProcessOrder::Run);
+        self.order_senders.insert(key, sender);
         let hang_after = self.config.hang_after;
-        self.runs.push(Box::pin(attend(key, spec, folder, orders, hang_after)));
+        self.runs.push(Box::pin(supervise_process(key, spec, folder, orders, hang_after)));
     }
 
-    fn answered(&mut self) {
-        self.spoken = true;
-        if std::mem::take(&mut self.away) {
+    fn note_answer(&mut self) {
+        self.has_answered = true;
+        if std::mem::take(&mut self.is_unreachable) {
             tracing::info!("the coordinator answers again");
         }
     }
 
-    fn failure(&mut self, error: &ClientError) {
-        if !std::mem::replace(&mut self.away, true) {
+    fn note_failure(&mut self, error: &ClientError) {
+        if !std::mem::replace(&mut self.is_unreachable, true) {
             tracing::warn!(error = error as &dyn std::error::Error, "will try again; runs go on meanwhile");
         }
     }
 
-    fn lease_failure(&mut self, error: &ClientError) -> Failure {
-        let failure = match failure_of(error) {
-            Failure::Final if self.spoken && error.problem().is_none() => Failure::Away,
+    fn classify_lease_failure(&mut self, error: &ClientError) -> CallFailure {
+        let failure = match classify_client_error(error) {
+            CallFailure::Final if self.has_answered && error.problem().is_none() => CallFailure::Retryable,
             failure => failure,
         };
         match failure {
-            Failure::Away => self.failure(error),
-            Failure::Final => {
+            CallFailure::Retryable => self.note_failure(error),
+            CallFailure::Final => {
                 tracing::error!(error = error as &dyn std::error::Error, "the coordinator gives no work");
-                self.refused = Some(error.to_string());
+                self.refusal_reason = Some(error.to_string());
             }
         }
         failure
     }
 
-    fn release_failure(&mut self, key: Key, error: &ClientError) -> Failure {
-        let failure = failure_of(error);
+    fn classify_release_failure(&mut self, key: LeaseKey, error: &ClientError) -> CallFailure {
+        let failure = classify_client_error(error);
         match failure {
-            Failure::Away => self.failure(error),
-            Failure::Final => {
+            CallFailure::Retryable => self.note_failure(error),
+            CallFailure::Final => {
                 tracing::info!(task = %key.task, epoch = key.epoch.0, error = error as &dyn std::error::Error, "lease not taken back");
             }
         }
         failure
     }
 
-    async fn report(mut self) -> SupervisorReport {
-        while self.cleanings.next().await.is_some() {}
-        if self.refused.is_none() && self.spoken && !self.away {
-            let (incarnation, room) = (self.incarnation, Some(room(&self.state)));
+    async fn finish_report(mut self) -> SupervisorReport {
+        while self.cleanups.next().await.is_some() {}
+        if self.refusal_reason.is_none() && self.has_answered && !self.is_unreachable {
+            let (incarnation, room) = (self.incarnation, Some(worker_room(&self.state)));
             let request = HeartbeatRequest { incarnation, held: Vec::new(), room, wait_ms: 0 };
-            say_goodbye(self.client.clone(), request).await;
+            send_final_heartbeat(self.client.clone(), request).await;
         }
-        let end = match self.refused {
+        let end = match self.refusal_reason {
             Some(why) => SupervisorEnd::Refused(why),
             None if self.killed_in_drain => SupervisorEnd::Killed,
             None => SupervisorEnd::Drained,
@@ -385,7 +389,7 @@ impl Dispatcher {
 /// Tells the coordinator that this worker has ended. Whatever it said of its room before would stand for the time that a
 /// worker counts as there, and `docket why` would name its full slots. Nothing depends on this: a worker that is killed
 /// says nothing.
-async fn say_goodbye(client: Client, request: HeartbeatRequest) {
+async fn send_final_heartbeat(client: CoordinatorClient, request: HeartbeatRequest) {
     match tokio::time::timeout(GOODBYE_TIME_MAX, client.heartbeat(&request)).await {
         Ok(Ok(HeartbeatResponse { .. })) => {}
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "no goodbye was said"),
@@ -393,23 +397,23 @@ async fn say_goodbye(client: Client, request: HeartbeatRequest) {
     }
 }
 
-fn ms(wait: Duration) -> u64 {
+fn duration_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What may pass without anything being changed is waited out: only what cannot is the end of a worker.
-fn failure_of(error: &ClientError) -> Failure {
-    match error.code() {
+fn classify_client_error(error: &ClientError) -> CallFailure {
+    match error.problem_code() {
         Some(
             ProblemCode::Unavailable
             | ProblemCode::TooMany
             | ProblemCode::StorageFull
             | ProblemCode::Corrupt
             | ProblemCode::Internal,
-        ) => Failure::Away,
-        Some(_) => Failure::Final,
-        None if error.is_retryable() => Failure::Away,
-        None => Failure::Final,
+        ) => CallFailure::Retryable,
+        Some(_) => CallFailure::Final,
+        None if error.is_retryable() => CallFailure::Retryable,
+        None => CallFailure::Final,
     }
 }
 
@@ -418,15 +422,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_is_told_to_wait_waits() {
+    fn retryable_problem_codes_are_retried() {
         for (code, failure) in [
-            (ProblemCode::TooMany, Failure::Away),
-            (ProblemCode::Unavailable, Failure::Away),
-            (ProblemCode::Unauthorized, Failure::Final),
-            (ProblemCode::Forbidden, Failure::Final),
+            (ProblemCode::TooMany, CallFailure::Retryable),
+            (ProblemCode::Unavailable, CallFailure::Retryable),
+            (ProblemCode::Unauthorized, CallFailure::Final),
+            (ProblemCode::Forbidden, CallFailure::Final),
         ] {
-            let error = ClientError::Refused(Box::new(code.problem("no")));
-            assert_eq!(failure_of(&error), failure, "{code:?}");
+            let error = ClientError::Problem(Box::new(code.to_problem("no")));
+            assert_eq!(classify_client_error(&error), failure, "{code:?}");
         }
     }
 }

@@ -10,11 +10,11 @@
 //! its process: no group member, no folder. A supervisor that dies takes its runs with it by their
 //! lifeline, and its folders are removed by the next one.
 
-mod ask;
-mod child;
 mod config;
 mod decide;
 mod dispatch;
+mod lease_request;
+mod process_supervision;
 mod quarantine;
 mod report;
 mod scratch;
@@ -26,8 +26,8 @@ mod decide_tests;
 mod tests;
 
 pub use config::{RunProgram, SupervisorConfig};
-pub use dispatch::{Preflight, run, termination_signals};
+pub use dispatch::{PreflightReport, run_supervisor, termination_signals};
 pub use report::{SupervisorEnd, SupervisorError, SupervisorReport};
 pub(crate) use scratch::FAULT_NOTE_BYTES;
-pub use scratch::Scratch;
-pub use state::{RunEnd, Tally};
+pub use scratch::ScratchFolder;
+pub use state::{RunEnd, RunTally};

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use docket_schema::ids::IncarnationId;
 
-use super::state::Tally;
+use super::state::RunTally;
 use crate::client::ClientError;
 
 /// What was done.
@@ -15,7 +15,7 @@ pub struct SupervisorReport {
     /// How it ended.
     pub end: SupervisorEnd,
     /// How many of what.
-    pub tally: Tally,
+    pub tally: RunTally,
 }
 
 /// How a supervisor ended.
@@ -31,7 +31,7 @@ pub enum SupervisorEnd {
 
 impl std::fmt::Display for SupervisorReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { started, finished, drained, faulted, crashed, lost, killed } = self.tally;
+        let RunTally { started, finished, drained, faulted, crashed, lost, killed } = self.tally;
         write!(
             f,
             "{started} runs started: {finished} finished, {drained} given back, {faulted} given back for a fault of this worker, {crashed} died, {lost} lost, {killed} killed"

@@ -13,8 +13,8 @@ use std::{
 };
 
 use docket_schema::{
+    api::Lease,
     ids::{IncarnationId, RunId},
-    wire::Lease,
 };
 use nix::fcntl::{Flock, FlockArg};
 
@@ -22,19 +22,19 @@ use super::report::SupervisorError;
 use crate::progress;
 
 /// Name of the lock in a supervisor's folder. The place of them all is locked itself.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// Bytes reserved for the report of a fault: longer than any, and written beforehand, for the fault may be a full disk.
 pub(crate) const FAULT_NOTE_BYTES: usize = 8 * 1024;
 
 /// A supervisor's own folder, locked; or that of a command that needs a workspace for its own time.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchFolder {
     root: PathBuf,
     _lock: Flock<File>,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Makes the folder of `incarnation` under `place`, and removes those of the dead.
     ///
     /// # Errors
@@ -48,14 +48,14 @@ impl Scratch {
         DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
         // Waits for no more than others' making and looking: nothing is removed under it.
         let whole =
-            File::open(place).and_then(|place| locked(place, FlockArg::LockExclusive)).map_err(failed)?;
+            File::open(place).and_then(|place| lock_file(place, FlockArg::LockExclusive)).map_err(failed)?;
         DirBuilder::new().mode(0o700).create(&root).map_err(failed)?;
-        let lock = File::create(root.join(LOCK))
-            .and_then(|lock| locked(lock, FlockArg::LockExclusiveNonblock))
+        let lock = File::create(root.join(LOCK_FILE))
+            .and_then(|lock| lock_file(lock, FlockArg::LockExclusiveNonblock))
             .map_err(failed)?;
-        let dead = dead(place, &root);
+        let dead = lock_dead_folders(place, &root);
         drop(whole);
-        remove_all(dead);
+        remove_dead_folders(dead);
         Ok(Self { root, _lock: lock })
     }
 
@@ -65,24 +65,24 @@ impl Scratch {
     }
 
     /// Where a lease's run works, and where its process writes what it has to say.
-    pub(super) fn of(&self, lease: &Lease) -> RunFolder {
-        self.folder(lease.run, lease.epoch.0)
+    pub(super) fn run_folder_for(&self, lease: &Lease) -> RunFolder {
+        self.run_folder(lease.run, lease.epoch.0)
     }
 
-    fn folder(&self, run: RunId, epoch: u64) -> RunFolder {
+    fn run_folder(&self, run: RunId, epoch: u64) -> RunFolder {
         let name = format!("{run}-{epoch}");
         RunFolder {
             log: self.root.join(format!("{name}.log")),
             progress: self.root.join(format!("{name}.progress")),
             fault: self.root.join(format!("{name}.fault")),
-            work: self.root.join(name),
+            workspace: self.root.join(name),
         }
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.root) {
+        if let Err(error) = remove_folder(&self.root) {
             tracing::warn!(folder = %self.root.display(), %error, "folder not removed; the next worker tries again");
         }
     }
@@ -91,7 +91,7 @@ impl Drop for Scratch {
 /// The folder and files of one run process.
 #[derive(Debug, Clone)]
 pub(super) struct RunFolder {
-    pub(super) work: PathBuf,
+    pub(super) workspace: PathBuf,
     pub(super) log: PathBuf,
     /// Where the run process notes what it is at: beside its folder, out of reach of its commands.
     pub(super) progress: PathBuf,
@@ -100,19 +100,19 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
-    pub(super) fn make(&self) -> io::Result<()> {
-        progress::make(&self.progress)?;
+    pub(super) fn create_files(&self) -> io::Result<()> {
+        progress::create_note(&self.progress)?;
         fs::write(&self.fault, [b' '; FAULT_NOTE_BYTES])?;
-        DirBuilder::new().mode(0o700).create(&self.work)
+        DirBuilder::new().mode(0o700).create(&self.workspace)
     }
 
     /// Removes them. Called when no process of the run is left.
-    pub(super) fn clear(&self) {
+    pub(super) fn remove_files(&self) {
         let files = [&self.log, &self.progress, &self.fault].map(fs::remove_file);
-        for gone in std::iter::once(remove(&self.work)).chain(files) {
+        for gone in std::iter::once(remove_folder(&self.workspace)).chain(files) {
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(folder = %self.work.display(), %error, "a run's folder was not removed");
+                    tracing::warn!(folder = %self.workspace.display(), %error, "a run's folder was not removed");
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -121,17 +121,17 @@ impl RunFolder {
 }
 
 /// Removes a folder whatever modes a run's commands left in it.
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_folder(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
+            make_writable(path)?;
             fs::remove_dir_all(path)
         }
         done => done,
     }
 }
 
-fn open_up(dir: &Path) -> io::Result<()> {
+fn make_writable(dir: &Path) -> io::Result<()> {
     let mut pending = vec![dir.to_owned()];
     while let Some(dir) = pending.pop() {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
@@ -146,12 +146,12 @@ fn open_up(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn locked(file: File, how: FlockArg) -> io::Result<Flock<File>> {
+fn lock_file(file: File, how: FlockArg) -> io::Result<Flock<File>> {
     Flock::lock(file, how).map_err(|(_, errno)| errno.into())
 }
 
 /// The folders of supervisors that died, each with its lock.
-fn dead(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
+fn lock_dead_folders(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
     let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
     let ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -159,16 +159,16 @@ fn dead(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
     };
     let lock_of = |path: PathBuf| {
         // A folder without its lock was never a supervisor's, or is on its way out.
-        let lock = File::open(path.join(LOCK)).ok()?;
+        let lock = File::open(path.join(LOCK_FILE)).ok()?;
         let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).ok()?;
         Some((path, held))
     };
     entries.flatten().map(|entry| entry.path()).filter(ours).filter_map(lock_of).collect()
 }
 
-fn remove_all(dead: Vec<(PathBuf, Flock<File>)>) {
+fn remove_dead_folders(dead: Vec<(PathBuf, Flock<File>)>) {
     for (path, held) in dead {
-        if let Err(error) = remove(&path) {
+        if let Err(error) = remove_folder(&path) {
             tracing::warn!(folder = %path.display(), %error, "a dead worker's folder was not removed");
         }
         drop(held);
@@ -184,55 +184,55 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_the_dead_go_and_those_of_the_living_stay() {
+    fn dead_workers_folders_are_removed_and_live_ones_stay() {
         let place = tempfile::tempdir().unwrap();
-        let living = Scratch::open(place.path(), incarnation(1)).unwrap();
+        let living = ScratchFolder::open(place.path(), incarnation(1)).unwrap();
         let dead = place.path().join(incarnation(2).to_string());
         fs::create_dir_all(dead.join("run/deep")).unwrap();
-        fs::write(dead.join(LOCK), "").unwrap();
+        fs::write(dead.join(LOCK_FILE), "").unwrap();
         fs::set_permissions(dead.join("run"), fs::Permissions::from_mode(0o500)).unwrap();
         let foreign = place.path().join("notes");
         fs::create_dir(&foreign).unwrap();
 
-        let third = Scratch::open(place.path(), incarnation(3)).unwrap();
+        let third = ScratchFolder::open(place.path(), incarnation(3)).unwrap();
         assert!(!dead.exists());
         assert!(foreign.exists() && living.root().exists() && third.root().exists());
-        let folder = third.folder(RunId(uuid::Uuid::nil()), 4);
-        folder.make().unwrap();
+        let folder = third.run_folder(RunId(uuid::Uuid::nil()), 4);
+        folder.create_files().unwrap();
         fs::write(&folder.log, "x").unwrap();
-        assert!(folder.make().is_err(), "a folder is made new");
-        folder.clear();
-        assert!(!folder.work.exists() && !folder.log.exists());
+        assert!(folder.create_files().is_err(), "a folder is made new");
+        folder.remove_files();
+        assert!(!folder.workspace.exists() && !folder.log.exists());
         let root = third.root().to_owned();
         drop(third);
         assert!(!root.exists());
     }
 
     #[test]
-    fn workers_that_start_together_leave_each_other_alone() {
+    fn workers_starting_together_keep_their_folders() {
         const WORKERS: u128 = 8;
         for round in 0..40 {
             let place = tempfile::tempdir().unwrap();
             let together = std::sync::Barrier::new(WORKERS as usize);
             let open = |n: u128| {
                 together.wait();
-                Scratch::open(place.path(), incarnation(n)).unwrap()
+                ScratchFolder::open(place.path(), incarnation(n)).unwrap()
             };
-            let all: Vec<Scratch> = std::thread::scope(|scope| {
+            let all: Vec<ScratchFolder> = std::thread::scope(|scope| {
                 let open = &open;
                 let starts: Vec<_> = (1..=WORKERS).map(|n| scope.spawn(move || open(n))).collect();
                 starts.into_iter().map(|start| start.join().unwrap()).collect()
             });
             for scratch in &all {
-                let folder = scratch.folder(RunId(uuid::Uuid::nil()), 1);
-                folder.make().unwrap_or_else(|error| panic!("round {round}: {error}"));
+                let folder = scratch.run_folder(RunId(uuid::Uuid::nil()), 1);
+                folder.create_files().unwrap_or_else(|error| panic!("round {round}: {error}"));
             }
         }
     }
 
     #[test]
-    fn a_relative_place_is_refused() {
-        let error = Scratch::open(Path::new("here"), incarnation(1)).unwrap_err();
+    fn relative_path_is_rejected() {
+        let error = ScratchFolder::open(Path::new("here"), incarnation(1)).unwrap_err();
         assert!(error.to_string().contains("must be absolute"), "{error}");
     }
 }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use docket_schema::{
+    api::{HeldLease, Lease, LeaseLostReason, ReleaseReason, WorkerFault},
     ids::{Epoch, TaskId, TreeHash},
     task::Flow,
-    wire::{Held, Lease, LostWhy, ReleaseReason, WorkerFault},
 };
 
-use super::quarantine::Quarantine;
+use super::quarantine::FaultQuarantine;
 use crate::{
     bootstrap::{EXIT_DRAINED, EXIT_LEASE_LOST, EXIT_WORKER_FAULT},
     progress::StallReason,
@@ -20,18 +20,18 @@ use crate::{
 
 /// A lease: a task under the epoch it was leased with. The same task leased again is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct LeaseKey {
     pub(super) task: TaskId,
     pub(super) epoch: Epoch,
 }
 
-impl Key {
-    pub(super) const fn of(lease: &Lease) -> Self {
+impl LeaseKey {
+    pub(super) const fn from_lease(lease: &Lease) -> Self {
         Self { task: lease.task, epoch: lease.epoch }
     }
 
-    pub(super) const fn held(self) -> Held {
-        Held { task: self.task, epoch: self.epoch }
+    pub(super) const fn to_held(self) -> HeldLease {
+        HeldLease { task: self.task, epoch: self.epoch }
     }
 }
 
@@ -56,7 +56,7 @@ pub enum RunEnd {
 
 impl RunEnd {
     /// What an exit status means.
-    pub const fn of_status(status: i32) -> Self {
+    pub const fn from_status(status: i32) -> Self {
         match status {
             0 => Self::Finished,
             EXIT_DRAINED => Self::Drained,
@@ -88,41 +88,41 @@ impl std::fmt::Display for RunEnd {
 
 /// How far a run process got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Reach {
+pub(super) enum RunMilestone {
     /// Not beyond its start, as far as is known: whether it would have met a fault of the worker is open.
-    Start,
+    Starting,
     /// To the work of its task.
-    Work,
+    Working,
     /// To an end that its log tells.
-    End,
+    Ended,
 }
 
 /// Where a run process is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ProcessStage {
     /// It works.
     Running,
     /// It was asked to end its turn.
     Draining,
     /// Its task ended: it is about to exit by itself, and is killed at this instant if it does not.
-    Leaving(Instant),
+    Exiting(Instant),
     /// Its group was killed.
-    Killed(KilledFor),
+    Killed(RunKillReason),
 }
 
-impl Stage {
+impl ProcessStage {
     /// All stages but for the instant, for tests that enumerate.
     #[cfg(test)]
-    pub(super) fn all(at: Instant) -> Vec<Self> {
-        let mut all = vec![Self::Running, Self::Draining, Self::Leaving(at)];
-        all.extend([KilledFor::Drain, KilledFor::Lost, KilledFor::Deadline].map(Self::Killed));
+    pub(super) fn all_stages(at: Instant) -> Vec<Self> {
+        let mut all = vec![Self::Running, Self::Draining, Self::Exiting(at)];
+        all.extend([RunKillReason::Drain, RunKillReason::Lost, RunKillReason::Deadline].map(Self::Killed));
         all
     }
 }
 
 /// Why a group was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KilledFor {
+pub(super) enum RunKillReason {
     /// The grace of a drain passed, or a second signal skipped it.
     Drain,
     /// The lease is another's, or nobody's.
@@ -131,7 +131,7 @@ pub(super) enum KilledFor {
     Deadline,
 }
 
-impl std::fmt::Display for KilledFor {
+impl std::fmt::Display for RunKillReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Drain => "it did not end its turn in the time given",
@@ -143,37 +143,37 @@ impl std::fmt::Display for KilledFor {
 
 /// A run process and its lease.
 #[derive(Debug, Clone)]
-pub(super) struct Run {
+pub(super) struct LeasedRun {
     pub(super) lease_time: Duration,
-    pub(super) heartbeat: Duration,
+    pub(super) heartbeat_interval: Duration,
     /// The last instant at which nobody else can have the task.
-    pub(super) vouched_until: Instant,
-    pub(super) stage: Stage,
+    pub(super) lease_valid_until: Instant,
+    pub(super) stage: ProcessStage,
     /// What its task needs of a worker.
     pub(super) flow: Flow,
     /// The files that its task begins with.
-    pub(super) base: TreeHash,
-    pub(super) begun: Instant,
+    pub(super) base_tree: TreeHash,
+    pub(super) started_at: Instant,
 }
 
 /// A repeated call: under way, waiting for its next attempt, or not wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Poll<T> {
+pub(super) enum PollState<T> {
     Idle,
-    Asked(T, Instant),
-    Pausing(T, Instant),
+    InFlight(T, Instant),
+    BackingOff(T, Instant),
 }
 
 /// A request for leases; sent again, it is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct LeaseAttempt {
     pub(super) number: u64,
     pub(super) max: u32,
 }
 
 /// Where the whole worker is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum WorkerPhase {
     /// It takes work.
     Leasing,
     /// It takes none and lets runs end their turn until this instant.
@@ -181,67 +181,67 @@ pub(super) enum Phase {
     /// It ends what is left.
     Killing,
     /// Nothing is left.
-    Over,
+    Finished,
 }
 
 /// A lease on its way back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Release {
-    pub(super) why: ReleaseReason,
+pub(super) struct PendingRelease {
+    pub(super) reason: ReleaseReason,
     /// After this the lease has expired by itself.
-    pub(super) until: Instant,
+    pub(super) expires_at: Instant,
     /// `None` while an attempt is under way.
-    pub(super) again_at: Option<Instant>,
+    pub(super) retry_at: Option<Instant>,
     pub(super) attempts: u32,
 }
 
 /// Everything the dispatcher knows.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DispatcherState {
     pub(super) slots: u32,
     pub(super) grace: Duration,
-    pub(super) phase: Phase,
-    pub(super) last_number: u64,
-    pub(super) lease: Poll<Wanted>,
+    pub(super) phase: WorkerPhase,
+    pub(super) last_request_number: u64,
+    pub(super) lease_poll: PollState<LeaseAttempt>,
     pub(super) lease_failures: u32,
     /// What was said of faults with the request under way: [`Quarantine::version`].
-    pub(super) lease_version: u64,
+    pub(super) faults_version: u64,
     /// What this worker cannot do now.
-    pub(super) quarantine: Quarantine,
+    pub(super) quarantine: FaultQuarantine,
     /// No new request for work before this.
-    pub(super) no_lease_before: Option<Instant>,
+    pub(super) no_request_before: Option<Instant>,
     /// `Asked` holds what was listed.
-    pub(super) beat: Poll<Vec<Key>>,
-    pub(super) beat_failures: u32,
-    pub(super) runs: BTreeMap<Key, Run>,
-    pub(super) releases: BTreeMap<Key, Release>,
-    pub(super) tally: Tally,
+    pub(super) heartbeat_poll: PollState<Vec<LeaseKey>>,
+    pub(super) heartbeat_failures: u32,
+    pub(super) runs: BTreeMap<LeaseKey, LeasedRun>,
+    pub(super) releases: BTreeMap<LeaseKey, PendingRelease>,
+    pub(super) tally: RunTally,
 }
 
-impl State {
+impl DispatcherState {
     pub(super) fn new(slots: u32, grace: Duration) -> Self {
         Self {
             slots,
             grace,
-            phase: Phase::Leasing,
-            last_number: 0,
-            lease: Poll::Idle,
+            phase: WorkerPhase::Leasing,
+            last_request_number: 0,
+            lease_poll: PollState::Idle,
             lease_failures: 0,
-            lease_version: 0,
-            quarantine: Quarantine::default(),
-            no_lease_before: None,
-            beat: Poll::Idle,
-            beat_failures: 0,
+            faults_version: 0,
+            quarantine: FaultQuarantine::default(),
+            no_request_before: None,
+            heartbeat_poll: PollState::Idle,
+            heartbeat_failures: 0,
             runs: BTreeMap::new(),
             releases: BTreeMap::new(),
-            tally: Tally::default(),
+            tally: RunTally::default(),
         }
     }
 }
 
 /// How many of what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct RunTally {
     /// Leases that got a run process.
     pub started: u64,
     /// Runs that ended by themselves, their log complete.
@@ -260,55 +260,55 @@ pub struct Tally {
 
 /// Why a call failed, as far as the dispatcher cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     /// It may work later.
-    Away,
+    Retryable,
     /// It will not work, however often it is tried.
     Final,
 }
 
 /// What happened.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum DispatcherEvent {
     /// The worker begins.
-    Begun,
+    Started,
     /// Work came; empty where there was none. The leases began when the request had been in the coordinator's
     /// hands for so long.
     Leased(Vec<Lease>, Duration),
-    LeaseFailed(Failure),
+    LeaseFailed(CallFailure),
     /// The heartbeat under way was answered.
-    Beaten {
+    HeartbeatAcknowledged {
         renewed: Vec<TaskId>,
-        lost: Vec<(TaskId, LostWhy)>,
+        lost: Vec<(TaskId, LeaseLostReason)>,
     },
-    BeatFailed,
-    RunEnded(Key, RunEnd, Reach),
+    HeartbeatFailed,
+    RunEnded(LeaseKey, RunEnd, RunMilestone),
     /// It ended as [`RunEnd::WorkerFault`] and said which.
-    RunFaulted(Key, WorkerFault),
+    RunFaulted(LeaseKey, WorkerFault),
     /// The coordinator took a lease back, or would not have it.
-    Released(Key),
-    ReleaseFailed(Key, Failure),
+    Released(LeaseKey),
+    ReleaseFailed(LeaseKey, CallFailure),
     /// Somebody wants the worker to end.
-    Signal,
+    TerminationSignal,
     /// The instant of [`super::decide::next_wake`] has come.
     Tick,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Command {
+pub(super) enum DispatcherCommand {
     /// Ask for leases, in place of a request under way.
-    Lease { wanted: Wanted, wait: Duration },
+    Lease { attempt: LeaseAttempt, wait: Duration },
     /// Renew, in place of a heartbeat under way.
-    Heartbeat { held: Vec<Held>, wait: Duration },
+    Heartbeat { leases: Vec<HeldLease>, wait: Duration },
     /// Start a run process.
     Start(Box<Lease>),
     /// Ask a run process to end its turn.
-    Terminate(Key),
+    Terminate(LeaseKey),
     /// End a run process and its group at once.
-    Kill(Key, KilledFor),
+    Kill(LeaseKey, RunKillReason),
     /// Give a lease back.
-    Release(Key, ReleaseReason),
+    Release(LeaseKey, ReleaseReason),
     /// Nothing is left to be done.
     Finish,
 }

@@ -17,15 +17,15 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
-use docket_sandbox::HiddenEnv;
+use docket_sandbox::SecretEnv;
 use docket_schema::{
+    api::{
+        CAPACITY_DRAINING, HeartbeatRequest, HeartbeatResponse, Lease, LeaseLostReason, LeaseRequest,
+        LeaseResponse, LostLease, ProblemCode, ReleaseReason, ReleaseRequest, ReleaseResponse,
+    },
     ids::{Epoch, RunId, TaskId},
     run::RunSettings,
     task::{TaskSpec, TaskState},
-    wire::{
-        HeartbeatRequest, HeartbeatResponse, Lease, LeaseRequest, LeaseResponse, LostLease, LostWhy,
-        ProblemCode, ROOM_DRAINS, ReleaseReason, ReleaseRequest, ReleaseResponse,
-    },
 };
 use futures_util::stream;
 use tokio::{
@@ -36,43 +36,43 @@ use tokio::{
 
 use super::*;
 use crate::{
-    bootstrap::{Bootstrap, HiddenValues, SandboxChoice, WorkerSettings},
-    process::tests_support::gone,
+    bootstrap::{HiddenValues, RunBootstrap, SandboxChoice, WorkerSettings},
+    process::tests_support::wait_until_gone,
     secret::Secret,
 };
 
 /// What the stand-in was asked.
 #[derive(Debug)]
-enum Seen {
+enum CoordinatorCall {
     Lease(LeaseRequest),
-    Beat(HeartbeatRequest),
+    Heartbeat(HeartbeatRequest),
     Release(TaskId, ReleaseRequest),
     ReleaseRefused,
 }
 
-struct Coordinator {
+struct FakeCoordinator {
     work: Mutex<VecDeque<Lease>>,
     lost: Mutex<Vec<LostLease>>,
     refuses: bool,
     /// Answers nothing but "not now".
     away: AtomicBool,
     news: Notify,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<CoordinatorCall>,
 }
 
-impl Coordinator {
+impl FakeCoordinator {
     /// Until there is news, or the time is over.
-    async fn wait(&self, wait_ms: u64) -> bool {
+    async fn wait_or_stop(&self, wait_ms: u64) -> bool {
         tokio::time::timeout(Duration::from_millis(wait_ms), self.news.notified()).await.is_ok()
     }
 }
 
-async fn lease(State(it): State<Arc<Coordinator>>, Json(request): Json<LeaseRequest>) -> Response {
+async fn handle_lease(State(it): State<Arc<FakeCoordinator>>, Json(request): Json<LeaseRequest>) -> Response {
     if it.refuses {
-        let problem = ProblemCode::Unauthorized.problem("the token is not one of ours");
+        let problem = ProblemCode::Unauthorized.to_problem("the token is not one of ours");
         return (StatusCode::UNAUTHORIZED, Json(problem)).into_response();
     }
-    it.seen.send(Seen::Lease(request.clone())).await.unwrap();
+    it.seen.send(CoordinatorCall::Lease(request.clone())).await.unwrap();
     let came = std::time::Instant::now();
     loop {
         let held_ms = came.elapsed().as_millis() as u64;
@@ -81,54 +81,57 @@ async fn lease(State(it): State<Arc<Coordinator>>, Json(request): Json<LeaseRequ
             let count = work.len().min(request.max as usize);
             work.drain(..count).collect()
         };
-        if !leases.is_empty() || !it.wait(request.wait_ms).await {
+        if !leases.is_empty() || !it.wait_or_stop(request.wait_ms).await {
             return Json(LeaseResponse { leases, held_ms, drain: false }).into_response();
         }
     }
 }
 
-async fn heartbeat(State(it): State<Arc<Coordinator>>, Json(request): Json<HeartbeatRequest>) -> Response {
-    it.seen.send(Seen::Beat(request.clone())).await.unwrap();
+async fn handle_heartbeat(
+    State(it): State<Arc<FakeCoordinator>>,
+    Json(request): Json<HeartbeatRequest>,
+) -> Response {
+    it.seen.send(CoordinatorCall::Heartbeat(request.clone())).await.unwrap();
     if it.away.load(Ordering::SeqCst) {
-        return not_now();
+        return unavailable_response();
     }
     let lost = || it.lost.lock().unwrap().clone();
-    while lost().is_empty() && it.wait(request.wait_ms).await {}
+    while lost().is_empty() && it.wait_or_stop(request.wait_ms).await {}
     let lost = lost();
     let kept = |task: &TaskId| lost.iter().all(|lost| lost.task != *task);
     let renewed = request.held.iter().map(|held| held.task).filter(kept).collect();
     Json(HeartbeatResponse { renewed, lost, drain: false }).into_response()
 }
 
-async fn release(
-    State(it): State<Arc<Coordinator>>,
+async fn handle_release(
+    State(it): State<Arc<FakeCoordinator>>,
     Param(task): Param<TaskId>,
     Json(request): Json<ReleaseRequest>,
 ) -> Response {
     if it.away.load(Ordering::SeqCst) {
-        it.seen.send(Seen::ReleaseRefused).await.unwrap();
-        return not_now();
+        it.seen.send(CoordinatorCall::ReleaseRefused).await.unwrap();
+        return unavailable_response();
     }
-    it.seen.send(Seen::Release(task, request)).await.unwrap();
+    it.seen.send(CoordinatorCall::Release(task, request)).await.unwrap();
     Json(ReleaseResponse { state: TaskState::Available }).into_response()
 }
 
-fn not_now() -> Response {
-    let problem = ProblemCode::Unavailable.problem("the store restarts");
+fn unavailable_response() -> Response {
+    let problem = ProblemCode::Unavailable.to_problem("the store restarts");
     (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response()
 }
 
 /// One worker under test. Its run program is a shell script in which `$D` is `dir`.
-struct House {
+struct SupervisorHarness {
     dir: tempfile::TempDir,
-    coordinator: Arc<Coordinator>,
-    seen: mpsc::Receiver<Seen>,
+    coordinator: Arc<FakeCoordinator>,
+    seen: mpsc::Receiver<CoordinatorCall>,
     server: Option<Runtime>,
     signals: mpsc::Sender<()>,
     worker: JoinHandle<Result<SupervisorReport, SupervisorError>>,
 }
 
-struct Setup {
+struct HarnessSetup {
     script: &'static str,
     slots: u32,
     grace: Duration,
@@ -137,18 +140,18 @@ struct Setup {
     program: &'static str,
 }
 
-fn runs(script: &'static str) -> Setup {
+fn setup_with_script(script: &'static str) -> HarnessSetup {
     let grace = Duration::from_secs(600);
-    Setup { script, slots: 1, grace, hang_after: None, refuses: false, program: "/bin/sh" }
+    HarnessSetup { script, slots: 1, grace, hang_after: None, refuses: false, program: "/bin/sh" }
 }
 
 const LONG_MS: u64 = 600_000;
 
-fn task(n: u128) -> TaskId {
+fn task_id(n: u128) -> TaskId {
     TaskId(uuid::Uuid::from_u128(n))
 }
 
-fn work(n: u128, lease_ms: u64) -> Lease {
+fn sample_lease(n: u128, lease_ms: u64) -> Lease {
     let spec: TaskSpec = serde_json::from_value(serde_json::json!({
         "title": "t",
         "text": "t",
@@ -157,7 +160,7 @@ fn work(n: u128, lease_ms: u64) -> Lease {
     }))
     .unwrap();
     Lease {
-        task: task(n),
+        task: task_id(n),
         run: RunId(uuid::Uuid::from_u128(n + 1000)),
         attempt: 1,
         epoch: Epoch(3),
@@ -171,11 +174,11 @@ fn work(n: u128, lease_ms: u64) -> Lease {
     }
 }
 
-impl House {
-    async fn start(setup: Setup, work: Vec<Lease>) -> Self {
+impl SupervisorHarness {
+    async fn start_worker(setup: HarnessSetup, work: Vec<Lease>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (sender, seen) = mpsc::channel(1000);
-        let coordinator = Arc::new(Coordinator {
+        let coordinator = Arc::new(FakeCoordinator {
             work: Mutex::new(work.into()),
             lost: Mutex::default(),
             refuses: setup.refuses,
@@ -184,9 +187,9 @@ impl House {
             seen: sender,
         });
         let router = Router::new()
-            .route("/v1/lease", post(lease))
-            .route("/v1/heartbeat", post(heartbeat))
-            .route("/v1/tasks/{id}/release", post(release))
+            .route("/v1/lease", post(handle_lease))
+            .route("/v1/heartbeat", post(handle_heartbeat))
+            .route("/v1/tasks/{id}/release", post(handle_release))
             .with_state(Arc::clone(&coordinator));
         // In a runtime of its own, so that it can be away as after a kill: connections and all.
         let server =
@@ -205,7 +208,7 @@ impl House {
             name: "test".to_owned(),
             slots: setup.slots,
             queues: Vec::new(),
-            labels: docket_schema::task::Labels::default(),
+            labels: docket_schema::task::LabelSet::default(),
             engines: SupervisorConfig::engines_of_this_build(),
             keys: BTreeMap::from([("anthropic".to_owned(), Secret::new("sk-1").unwrap())]),
             scratch: dir.path().join("scratch"),
@@ -218,7 +221,7 @@ impl House {
                 limits: None,
                 base_urls: Vec::new(),
                 mcp: BTreeMap::default(),
-                mcp_env: HiddenEnv::default(),
+                mcp_env: SecretEnv::default(),
                 policy: None,
             },
             grace: setup.grace,
@@ -226,7 +229,7 @@ impl House {
             program: RunProgram {
                 path: PathBuf::from(setup.program),
                 args: vec!["-c".into(), setup.script.replace("$D", dir.path().to_str().unwrap()).into()],
-                inherit: vec!["PATH".into()],
+                inherited_variables: vec!["PATH".into()],
             },
             incarnation: crate::clock::new_incarnation(),
             failpoints: Vec::new(),
@@ -235,11 +238,11 @@ impl House {
         let caught = Box::pin(stream::unfold(caught, |mut caught| async move {
             caught.recv().await.map(|()| ((), caught))
         }));
-        let worker = tokio::spawn(run(config, async { Ok(Preflight::default()) }, caught));
+        let worker = tokio::spawn(run_supervisor(config, async { Ok(PreflightReport::default()) }, caught));
         Self { dir, coordinator, seen, server: Some(server), signals, worker }
     }
 
-    async fn written(&self, name: &str) -> String {
+    async fn wait_for_file(&self, name: &str) -> String {
         let path = self.dir.path().join(name);
         for _ in 0..4_000 {
             match std::fs::read_to_string(&path) {
@@ -250,13 +253,13 @@ impl House {
         panic!("nothing in {name}");
     }
 
-    async fn pid(&self, name: &str) -> i32 {
-        self.written(name).await.trim().parse().unwrap()
+    async fn wait_for_pid(&self, name: &str) -> i32 {
+        self.wait_for_file(name).await.trim().parse().unwrap()
     }
 
     async fn next_release(&mut self) -> (TaskId, ReleaseRequest) {
         loop {
-            if let Seen::Release(task, request) = self.seen.recv().await.unwrap() {
+            if let CoordinatorCall::Release(task, request) = self.seen.recv().await.unwrap() {
                 return (task, request);
             }
         }
@@ -265,26 +268,26 @@ impl House {
     async fn lease_request(&mut self, number: u64) -> LeaseRequest {
         loop {
             match self.seen.recv().await.unwrap() {
-                Seen::Lease(request) if request.number == number => return request,
+                CoordinatorCall::Lease(request) if request.number == number => return request,
                 _ => {}
             }
         }
     }
 
-    async fn signal(&self) {
+    async fn send_signal(&self) {
         self.signals.send(()).await.unwrap();
     }
 
-    async fn end(mut self) -> (SupervisorReport, Vec<(TaskId, ReleaseRequest)>) {
+    async fn stop_and_report(mut self) -> (SupervisorReport, Vec<(TaskId, ReleaseRequest)>) {
         let report = (&mut self.worker).await.unwrap().unwrap();
-        let left: Vec<PathBuf> = list(&self.dir.path().join("scratch"));
+        let left: Vec<PathBuf> = list_files(&self.dir.path().join("scratch"));
         assert!(left.is_empty(), "{left:?}");
         if let Some(server) = self.server.take() {
             server.shutdown_background();
         }
         let mut releases = Vec::new();
         while let Ok(seen) = self.seen.try_recv() {
-            if let Seen::Release(task, request) = seen {
+            if let CoordinatorCall::Release(task, request) = seen {
                 releases.push((task, request));
             }
         }
@@ -292,7 +295,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for SupervisorHarness {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown_background();
@@ -300,219 +303,248 @@ impl Drop for House {
     }
 }
 
-fn list(dir: &Path) -> Vec<PathBuf> {
+fn list_files(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-fn crashed(how: &str) -> ReleaseReason {
+fn crashed_reason(how: &str) -> ReleaseReason {
     ReleaseReason::Crashed(how.to_owned())
 }
 
 #[tokio::test]
-async fn a_leased_run_gets_a_process_and_ends() {
+async fn leased_run_gets_a_process_and_ends() {
     let script = "cat > $D/boot; echo >> $D/boot; env | cut -d= -f1 | sort | tr '\\n' ' ' > $D/env; exit 0";
-    let mut house = House::start(runs(script), vec![work(1, LONG_MS)]).await;
+    let mut house =
+        SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, LONG_MS)]).await;
     let first = house.lease_request(1).await;
-    assert_eq!((first.max, first.engines.len()), (1, crate::engine::engines().len()));
+    assert_eq!((first.max, first.engines.len()), (1, crate::engine::all_engines().len()));
     // The only slot is taken until the process has ended.
     let second = house.lease_request(2).await;
     assert_eq!((second.max, second.incarnation), (1, first.incarnation));
-    let boot: Bootstrap = serde_json::from_str(&house.written("boot").await).unwrap();
-    assert_eq!((boot.lease, boot.incarnation), (work(1, LONG_MS), first.incarnation));
+    let boot: RunBootstrap = serde_json::from_str(&house.wait_for_file("boot").await).unwrap();
+    assert_eq!((boot.lease, boot.incarnation), (sample_lease(1, LONG_MS), first.incarnation));
     assert_eq!(boot.keys["anthropic"], "sk-1");
     assert!(boot.scratch.starts_with(house.dir.path().join("scratch")));
     let names = std::fs::read_to_string(house.dir.path().join("env")).unwrap();
     assert!(names.split(' ').all(|n| ["PATH", "PWD", "OLDPWD", "SHLVL", "_", ""].contains(&n)), "{names}");
-    house.signal().await;
-    let (report, releases) = house.end().await;
+    house.send_signal().await;
+    let (report, releases) = house.stop_and_report().await;
     assert_eq!(report.end, SupervisorEnd::Drained);
-    assert_eq!(report.tally, Tally { started: 1, finished: 1, ..Tally::default() });
+    assert_eq!(report.tally, RunTally { started: 1, finished: 1, ..RunTally::default() });
     assert!(releases.is_empty());
 }
 
 #[tokio::test]
-async fn the_last_that_is_heard_of_a_worker_is_that_it_has_ended() {
+async fn last_heartbeat_reports_that_the_worker_ended() {
     let script = "cat > /dev/null; echo > $D/began; while [ ! -e $D/may_end ]; do sleep 0.01; done";
-    let mut house = House::start(runs(script), vec![Lease { heartbeat_ms: 20, ..work(1, LONG_MS) }]).await;
-    house.written("began").await;
+    let mut house = SupervisorHarness::start_worker(
+        setup_with_script(script),
+        vec![Lease { heartbeat_ms: 20, ..sample_lease(1, LONG_MS) }],
+    )
+    .await;
+    house.wait_for_file("began").await;
     // Its one slot is taken, which is all that the coordinator has heard of its room by then.
     loop {
-        if let Seen::Beat(beat) = house.seen.recv().await.unwrap() {
+        if let CoordinatorCall::Heartbeat(beat) = house.seen.recv().await.unwrap() {
             assert!(beat.room.unwrap().full.unwrap().contains("slot is taken"));
             break;
         }
     }
-    house.signal().await;
+    house.send_signal().await;
     std::fs::write(house.dir.path().join("may_end"), "").unwrap();
     (&mut house.worker).await.unwrap().unwrap();
     let mut last = None;
     while let Ok(seen) = house.seen.try_recv() {
         last = Some(seen);
     }
-    let Some(Seen::Beat(HeartbeatRequest { held, room: Some(room), .. })) = last else { panic!("{last:?}") };
-    assert_eq!((held.len(), room.full.as_deref()), (0, Some(ROOM_DRAINS)));
+    let Some(CoordinatorCall::Heartbeat(HeartbeatRequest { held, room: Some(room), .. })) = last else {
+        panic!("{last:?}")
+    };
+    assert_eq!((held.len(), room.full.as_deref()), (0, Some(CAPACITY_DRAINING)));
 }
 
 #[tokio::test]
-async fn a_process_that_dies_is_given_back_at_once_with_its_end() {
+async fn crashed_process_is_released_at_once_with_its_exit() {
     let script = "cat > /dev/null; test -e $D/second && exit 101; echo > $D/second; kill -9 $$";
-    let mut house = House::start(runs(script), vec![work(1, LONG_MS), work(2, LONG_MS)]).await;
+    let mut house = SupervisorHarness::start_worker(
+        setup_with_script(script),
+        vec![sample_lease(1, LONG_MS), sample_lease(2, LONG_MS)],
+    )
+    .await;
     let (first, request) = house.next_release().await;
-    assert_eq!((first, request.epoch, request.why), (task(1), Epoch(3), crashed("signal 9")));
-    assert_eq!(house.next_release().await.1.why, crashed("exit 101"));
-    house.signal().await;
-    let (report, releases) = house.end().await;
+    assert_eq!((first, request.epoch, request.why), (task_id(1), Epoch(3), crashed_reason("signal 9")));
+    assert_eq!(house.next_release().await.1.why, crashed_reason("exit 101"));
+    house.send_signal().await;
+    let (report, releases) = house.stop_and_report().await;
     assert_eq!((report.tally.crashed, releases.len()), (2, 0));
 }
 
 #[tokio::test]
-async fn a_process_that_hangs_is_killed_and_given_back_as_crashed() {
+async fn hanging_process_is_killed_and_released_as_crashed() {
     // Stopped, it can neither work nor be asked to end; its child is in a group of its own.
     let script = "cat > /dev/null; sleep 1000 & echo $! > $D/child; kill -STOP $$";
-    let setup = Setup { hang_after: Some(Duration::from_millis(400)), ..runs(script) };
-    let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
-    let child = house.pid("child").await;
+    let setup = HarnessSetup { hang_after: Some(Duration::from_millis(400)), ..setup_with_script(script) };
+    let mut house = SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS)]).await;
+    let child = house.wait_for_pid("child").await;
     let (task_of, request) = house.next_release().await;
-    let why = crashed("no progress in the time it may take; killed");
-    assert_eq!((task_of, request.why), (task(1), why));
-    gone(child).await;
-    house.signal().await;
-    let (report, _) = house.end().await;
-    assert_eq!(report.tally, Tally { started: 1, crashed: 1, ..Tally::default() });
+    let why = crashed_reason("no progress in the time it may take; killed");
+    assert_eq!((task_of, request.why), (task_id(1), why));
+    wait_until_gone(child).await;
+    house.send_signal().await;
+    let (report, _) = house.stop_and_report().await;
+    assert_eq!(report.tally, RunTally { started: 1, crashed: 1, ..RunTally::default() });
 }
 
 #[tokio::test]
-async fn a_process_that_says_what_it_is_at_lives_longer_than_the_time_of_one_step() {
+async fn process_that_reports_progress_outlives_the_step_limit() {
     let script = r#"cat > $D/boot; note=$(sed 's/.*"progress":"\([^"]*\)".*/\1/' $D/boot)
         for i in 1 2 3 4 5 6 7 8; do printf '%020d %020d\n' $i 60000 > "$note"; sleep 0.5; done; exit 0"#;
-    let setup = Setup { hang_after: Some(Duration::from_secs(3)), ..runs(script) };
-    let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
+    let setup = HarnessSetup { hang_after: Some(Duration::from_secs(3)), ..setup_with_script(script) };
+    let mut house = SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS)]).await;
     // Asked again once its slot is free.
     house.lease_request(1).await;
     house.lease_request(2).await;
-    house.signal().await;
-    let (report, releases) = house.end().await;
-    assert_eq!(report.tally, Tally { started: 1, finished: 1, ..Tally::default() });
+    house.send_signal().await;
+    let (report, releases) = house.stop_and_report().await;
+    assert_eq!(report.tally, RunTally { started: 1, finished: 1, ..RunTally::default() });
     assert!(releases.is_empty());
 }
 
 #[tokio::test]
-async fn a_drain_lets_turns_end_and_gives_the_leases_back() {
+async fn drain_lets_turns_end_and_releases_the_leases() {
     let script = "cat > /dev/null; trap 'exit 75' TERM; echo > $D/$$.ready; while :; do sleep 0.01; done";
-    let setup = Setup { slots: 2, ..runs(script) };
-    let house = House::start(setup, vec![work(1, LONG_MS), work(2, LONG_MS)]).await;
-    while list(house.dir.path()).iter().filter(|path| path.extension().is_some()).count() < 2 {
+    let setup = HarnessSetup { slots: 2, ..setup_with_script(script) };
+    let house =
+        SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS), sample_lease(2, LONG_MS)])
+            .await;
+    while list_files(house.dir.path()).iter().filter(|path| path.extension().is_some()).count() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    house.signal().await;
-    let (report, releases) = house.end().await;
+    house.send_signal().await;
+    let (report, releases) = house.stop_and_report().await;
     assert_eq!(report.end, SupervisorEnd::Drained);
-    assert_eq!(report.tally, Tally { started: 2, drained: 2, ..Tally::default() });
+    assert_eq!(report.tally, RunTally { started: 2, drained: 2, ..RunTally::default() });
     assert_eq!(releases.len(), 2);
     assert!(releases.iter().all(|(_, request)| request.why == ReleaseReason::Drained));
 }
 
 #[tokio::test]
-async fn one_that_does_not_listen_is_killed_after_the_grace_or_at_the_second_signal() {
+async fn unresponsive_process_is_killed_after_grace_or_second_signal() {
     let script = "cat > /dev/null; trap '' TERM; echo $$ > $D/pid; while :; do sleep 600; done";
     for (grace, signals) in [(Duration::from_millis(50), 1), (Duration::from_secs(600), 2)] {
-        let house = House::start(Setup { grace, ..runs(script) }, vec![work(1, LONG_MS)]).await;
-        let pid = house.pid("pid").await;
+        let house = SupervisorHarness::start_worker(
+            HarnessSetup { grace, ..setup_with_script(script) },
+            vec![sample_lease(1, LONG_MS)],
+        )
+        .await;
+        let pid = house.wait_for_pid("pid").await;
         for _ in 0..signals {
-            house.signal().await;
+            house.send_signal().await;
         }
-        let (report, releases) = house.end().await;
-        gone(pid).await;
+        let (report, releases) = house.stop_and_report().await;
+        wait_until_gone(pid).await;
         assert_eq!(report.end, SupervisorEnd::Killed);
-        assert_eq!(report.tally, Tally { started: 1, drained: 1, killed: 1, ..Tally::default() });
+        assert_eq!(report.tally, RunTally { started: 1, drained: 1, killed: 1, ..RunTally::default() });
         assert_eq!(releases[0].1.why, ReleaseReason::Drained, "the kill was ours, not the task's");
     }
 }
 
 #[tokio::test]
-async fn a_lost_lease_ends_the_run_at_once_without_a_release() {
+async fn lost_lease_kills_the_run_without_a_release() {
     let script = "cat > /dev/null; sleep 600 & echo $! > $D/other; echo $$ > $D/pid; wait";
-    let mut house = House::start(runs(script), vec![work(1, LONG_MS)]).await;
-    let (pid, other) = (house.pid("pid").await, house.pid("other").await);
-    house.coordinator.lost.lock().unwrap().push(LostLease { task: task(1), why: LostWhy::Fenced });
+    let mut house =
+        SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, LONG_MS)]).await;
+    let (pid, other) = (house.wait_for_pid("pid").await, house.wait_for_pid("other").await);
+    house.coordinator.lost.lock().unwrap().push(LostLease { task: task_id(1), why: LeaseLostReason::Fenced });
     house.coordinator.news.notify_waiters();
-    gone(pid).await;
-    gone(other).await;
+    wait_until_gone(pid).await;
+    wait_until_gone(other).await;
     // Only now is the slot free again.
     house.lease_request(2).await;
-    house.signal().await;
-    let (report, releases) = house.end().await;
-    assert_eq!(report.tally, Tally { started: 1, lost: 1, killed: 1, ..Tally::default() });
+    house.send_signal().await;
+    let (report, releases) = house.stop_and_report().await;
+    assert_eq!(report.tally, RunTally { started: 1, lost: 1, killed: 1, ..RunTally::default() });
     assert!(releases.is_empty());
 }
 
 #[tokio::test]
-async fn nobody_of_a_run_outlives_its_process() {
+async fn no_descendant_outlives_the_run_process() {
     // One orphan in the run's own group, whose parent has ended; one in a group of its own, as git has.
     let script = "cat > /dev/null; (sh -c 'echo $$ > $D/orphan; exec sleep 600' &); \
                   set -m; sh -c 'echo $$ > $D/apart; exec sleep 600' & set +m; \
                   while ! test -s $D/orphan || ! test -s $D/apart; do sleep 0.01; done; kill -9 $$";
-    let mut house = House::start(runs(script), vec![work(1, LONG_MS)]).await;
-    assert_eq!(house.next_release().await.1.why, crashed("signal 9"));
-    gone(house.pid("orphan").await).await;
-    gone(house.pid("apart").await).await;
-    house.signal().await;
-    house.end().await;
+    let mut house =
+        SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, LONG_MS)]).await;
+    assert_eq!(house.next_release().await.1.why, crashed_reason("signal 9"));
+    wait_until_gone(house.wait_for_pid("orphan").await).await;
+    wait_until_gone(house.wait_for_pid("apart").await).await;
+    house.send_signal().await;
+    house.stop_and_report().await;
 }
 
 #[tokio::test]
-async fn a_run_ends_at_the_instant_from_which_another_worker_may_have_its_task() {
+async fn run_is_killed_when_its_lease_expires() {
     let script = "cat > /dev/null; trap '' TERM; echo $$ > $D/pid; while :; do sleep 600; done";
-    let mut house = House::start(runs(script), vec![work(1, 300)]).await;
-    let pid = house.pid("pid").await;
+    let mut house =
+        SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, 300)]).await;
+    let pid = house.wait_for_pid("pid").await;
     // Renewed more than once before the coordinator goes away.
     let mut beats = 0;
     while beats < 3 {
-        if let Seen::Beat(request) = house.seen.recv().await.unwrap() {
-            assert_eq!(request.held[0].task, task(1));
+        if let CoordinatorCall::Heartbeat(request) = house.seen.recv().await.unwrap() {
+            assert_eq!(request.held[0].task, task_id(1));
             beats += 1;
         }
     }
     house.server.take().unwrap().shutdown_background();
-    gone(pid).await;
-    house.signal().await;
-    let (report, _) = house.end().await;
-    assert_eq!(report.tally, Tally { started: 1, lost: 1, killed: 1, ..Tally::default() });
+    wait_until_gone(pid).await;
+    house.send_signal().await;
+    let (report, _) = house.stop_and_report().await;
+    assert_eq!(report.tally, RunTally { started: 1, lost: 1, killed: 1, ..RunTally::default() });
 }
 
 #[tokio::test]
-async fn runs_go_on_while_the_coordinator_is_away_and_what_is_to_be_said_is_said_later() {
+async fn runs_continue_during_a_coordinator_outage_and_releases_are_sent_later() {
     let script = "cat > /dev/null; echo > $D/ready; until test -e $D/go; do sleep 0.01; done; exit 3";
-    let mut house = House::start(runs(script), vec![Lease { heartbeat_ms: 20, ..work(1, LONG_MS) }]).await;
-    house.written("ready").await;
+    let mut house = SupervisorHarness::start_worker(
+        setup_with_script(script),
+        vec![Lease { heartbeat_ms: 20, ..sample_lease(1, LONG_MS) }],
+    )
+    .await;
+    house.wait_for_file("ready").await;
     house.coordinator.away.store(true, Ordering::SeqCst);
     let mut beats = 0;
     while beats < 5 {
-        beats += usize::from(matches!(house.seen.recv().await.unwrap(), Seen::Beat(_)));
+        beats += usize::from(matches!(house.seen.recv().await.unwrap(), CoordinatorCall::Heartbeat(_)));
     }
     std::fs::write(house.dir.path().join("go"), "").unwrap();
-    while !matches!(house.seen.recv().await.unwrap(), Seen::ReleaseRefused) {}
+    while !matches!(house.seen.recv().await.unwrap(), CoordinatorCall::ReleaseRefused) {}
     house.coordinator.away.store(false, Ordering::SeqCst);
-    assert_eq!(house.next_release().await.1.why, crashed("exit 3"));
-    house.signal().await;
-    assert_eq!(house.end().await.0.tally, Tally { started: 1, crashed: 1, ..Tally::default() });
+    assert_eq!(house.next_release().await.1.why, crashed_reason("exit 3"));
+    house.send_signal().await;
+    assert_eq!(
+        house.stop_and_report().await.0.tally,
+        RunTally { started: 1, crashed: 1, ..RunTally::default() }
+    );
 }
 
 #[tokio::test]
-async fn run_process_that_cannot_be_started_is_a_fault_of_the_worker() {
-    let setup = Setup { program: "/no/such/program", ..runs("") };
-    let mut house = House::start(setup, vec![work(1, LONG_MS)]).await;
+async fn run_process_start_failure_is_a_worker_fault() {
+    let setup = HarnessSetup { program: "/no/such/program", ..setup_with_script("") };
+    let mut house = SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS)]).await;
     let why = house.next_release().await.1.why;
     let names_program = matches!(&why, ReleaseReason::WorkerFault(message) if message.contains("cannot start /no/such/program"));
     assert!(names_program, "{why:?}");
-    house.signal().await;
-    assert_eq!(house.end().await.0.tally.crashed, 0);
+    house.send_signal().await;
+    assert_eq!(house.stop_and_report().await.0.tally.crashed, 0);
 }
 
 #[tokio::test]
-async fn a_refused_token_ends_the_worker_and_says_what_helps() {
-    let house = House::start(Setup { refuses: true, ..runs("") }, Vec::new()).await;
-    let (report, _) = house.end().await;
+async fn refused_token_ends_the_worker_with_a_remedy() {
+    let house =
+        SupervisorHarness::start_worker(HarnessSetup { refuses: true, ..setup_with_script("") }, Vec::new())
+            .await;
+    let (report, _) = house.stop_and_report().await;
     let SupervisorEnd::Refused(why) = report.end else { panic!("{report:?}") };
     assert!(why.contains("DOCKET_TOKEN"), "{why}");
 }

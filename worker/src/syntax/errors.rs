@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
 
-use super::{language::Language, newer};
+use super::{language::SourceLanguage, newer_syntax};
 
 /// Errors that are told apart. A file with more is in another language.
 const ERRORS_MAX: usize = 1000;
@@ -22,52 +22,64 @@ pub(super) struct SyntaxError {
     /// First and last row, from 0.
     pub(super) rows: std::ops::RangeInclusive<usize>,
     /// `unexpected text`, or what is missing.
-    pub(super) what: String,
+    pub(super) message: String,
     /// The first line, trimmed.
-    pub(super) line: String,
+    pub(super) line_text: String,
 }
 
 /// The parser gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooHard;
+pub(crate) struct ParseLimitExceeded;
 
 /// All errors of `text`, but for words that are only newer than the grammar.
-pub(super) fn errors(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
-    let found = plain(language, text)?;
-    let Some(older) = (if found.is_empty() { None } else { newer::older(language, text) }) else {
+pub(super) fn syntax_errors(
+    language: SourceLanguage,
+    text: &[u8],
+) -> Result<Vec<SyntaxError>, ParseLimitExceeded> {
+    let found = grammar_errors(language, text)?;
+    let Some(older) =
+        (if found.is_empty() { None } else { newer_syntax::rewrite_newer_syntax(language, text) })
+    else {
         return Ok(found);
     };
-    let mut left = plain(language, &older)?;
+    let mut left = grammar_errors(language, &older)?;
     if left.len() >= found.len() {
         return Ok(found);
     }
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     for error in &mut left {
-        error.line = line_of(&lines, *error.rows.start());
+        error.line_text = line_excerpt(&lines, *error.rows.start());
     }
     Ok(left)
 }
 
 /// All errors of `text` as its grammar stands.
-pub(super) fn plain(language: Language, text: &[u8]) -> Result<Vec<SyntaxError>, TooHard> {
-    let tree = tree_of(language, text)?;
+pub(super) fn grammar_errors(
+    language: SourceLanguage,
+    text: &[u8],
+) -> Result<Vec<SyntaxError>, ParseLimitExceeded> {
+    let tree = parse_tree(language, text)?;
     let mut out = Vec::new();
     if tree.root_node().has_error() {
         let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-        collect(tree.walk(), &lines, &mut out);
+        collect_errors(tree.walk(), &lines, &mut out);
     }
     Ok(out)
 }
 
 /// What the grammar makes of `text`.
-pub(super) fn tree_of(language: Language, text: &[u8]) -> Result<Tree, TooHard> {
-    tree_within(language, text, STEPS_MAX)
+pub(super) fn parse_tree(language: SourceLanguage, text: &[u8]) -> Result<Tree, ParseLimitExceeded> {
+    parse_tree_within(language, text, STEPS_MAX)
 }
 
 /// The same within `steps_max` hundreds of steps.
-pub(super) fn tree_within(language: Language, text: &[u8], steps_max: u32) -> Result<Tree, TooHard> {
+pub(super) fn parse_tree_within(
+    language: SourceLanguage,
+    text: &[u8],
+    steps_max: u32,
+) -> Result<Tree, ParseLimitExceeded> {
     let mut parser = Parser::new();
-    parser.set_language(&language.grammar()).map_err(|_| TooHard)?;
+    parser.set_language(&language.grammar()).map_err(|_| ParseLimitExceeded)?;
     let mut steps = 0u32;
     let mut count = |_: &ParseState| {
         steps += 1;
@@ -75,15 +87,15 @@ pub(super) fn tree_within(language: Language, text: &[u8], steps_max: u32) -> Re
     };
     let mut read = |at: usize, _: tree_sitter::Point| text.get(at..).unwrap_or_default();
     let options = ParseOptions::new().progress_callback(&mut count);
-    parser.parse_with_options(&mut read, None, Some(options)).ok_or(TooHard)
+    parser.parse_with_options(&mut read, None, Some(options)).ok_or(ParseLimitExceeded)
 }
 
 /// Goes down to what is broken only, and never within it.
-fn collect(mut cursor: TreeCursor<'_>, lines: &[&[u8]], out: &mut Vec<SyntaxError>) {
+fn collect_errors(mut cursor: TreeCursor<'_>, lines: &[&[u8]], out: &mut Vec<SyntaxError>) {
     loop {
         let node = cursor.node();
         if node.is_error() || node.is_missing() {
-            out.push(error(node, lines));
+            out.push(to_syntax_error(node, lines));
             if out.len() >= ERRORS_MAX {
                 return;
             }
@@ -98,7 +110,7 @@ fn collect(mut cursor: TreeCursor<'_>, lines: &[&[u8]], out: &mut Vec<SyntaxErro
     }
 }
 
-fn error(node: Node<'_>, lines: &[&[u8]]) -> SyntaxError {
+fn to_syntax_error(node: Node<'_>, lines: &[&[u8]]) -> SyntaxError {
     let (first, last) = (node.start_position().row, node.end_position().row);
     let what = if node.is_missing() {
         match node.kind() {
@@ -108,11 +120,11 @@ fn error(node: Node<'_>, lines: &[&[u8]]) -> SyntaxError {
     } else {
         "text that does not fit".to_owned()
     };
-    SyntaxError { rows: first..=last.max(first), what, line: line_of(lines, first) }
+    SyntaxError { rows: first..=last.max(first), message: what, line_text: line_excerpt(lines, first) }
 }
 
 /// A row's text, trimmed and cut.
-pub(super) fn line_of(lines: &[&[u8]], row: usize) -> String {
+pub(super) fn line_excerpt(lines: &[&[u8]], row: usize) -> String {
     let line = lines.get(row).copied().unwrap_or_default().trim_ascii();
     String::from_utf8_lossy(line).chars().take(LINE_CHARS_MAX).collect()
 }

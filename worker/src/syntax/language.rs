@@ -2,7 +2,7 @@
 
 /// A language that has a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum SourceLanguage {
     Bash,
     C,
     Cpp,
@@ -18,7 +18,7 @@ pub(super) enum Language {
     Yaml,
 }
 
-impl Language {
+impl SourceLanguage {
     /// As people call it.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Language {
 }
 
 /// Folders of what may be broken on purpose.
-const MATERIAL: [&str; 9] = [
+const FIXTURE_FOLDERS: [&str; 9] = [
     "fixture",
     "fixtures",
     "__fixtures__",
@@ -75,16 +75,18 @@ const MATERIAL: [&str; 9] = [
 /// YAML, which is often made by another program, nor shell, of which each shell has its own; nor what lies there to be tested with.
 #[must_use]
 pub fn must_parse(path: &str) -> bool {
-    use Language::{Bash, C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
-    let is_strict = |language: &Language| match language {
+    use SourceLanguage::{
+        Bash, C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml,
+    };
+    let is_strict = |language: &SourceLanguage| match language {
         Bash | C | Cpp | Yaml => false,
         Go | Java | JavaScript | Json | Python | Rust | Toml | Tsx | TypeScript => true,
     };
     let material = |part: &str| {
         let part = part.to_ascii_lowercase();
-        MATERIAL.contains(&part.as_str())
+        FIXTURE_FOLDERS.contains(&part.as_str())
     };
-    let languages = languages_of(path);
+    let languages = languages_for_path(path);
     // Comments and last commas are in many a configuration of JSON.
     let is_json =
         languages == [Json] && !path.ends_with("package.json") && !path.ends_with("package-lock.json");
@@ -96,32 +98,32 @@ pub fn must_parse(path: &str) -> bool {
 
 /// The languages a file of this name may be in: text that is right in one of them is right. Empty where
 /// no grammar is known.
-pub(super) fn languages_of(path: &str) -> &'static [Language] {
+pub(super) fn languages_for_path(path: &str) -> &'static [SourceLanguage] {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     match name.as_str() {
-        "cargo.lock" | "poetry.lock" | "uv.lock" | "pdm.lock" | "pipfile" => return &[Language::Toml],
-        ".clang-format" | ".clang-tidy" => return &[Language::Yaml],
+        "cargo.lock" | "poetry.lock" | "uv.lock" | "pdm.lock" | "pipfile" => return &[SourceLanguage::Toml],
+        ".clang-format" | ".clang-tidy" => return &[SourceLanguage::Yaml],
         _ => {}
     }
     let Some((stem, end)) = name.rsplit_once('.') else { return &[] };
     match end {
         // A hidden file such as `.json` has no ending.
         _ if stem.is_empty() => &[],
-        "sh" | "bash" => &[Language::Bash],
-        "c" => &[Language::C],
-        "h" => &[Language::C, Language::Cpp],
-        "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "ipp" => &[Language::Cpp],
-        "go" => &[Language::Go],
-        "java" => &[Language::Java],
+        "sh" | "bash" => &[SourceLanguage::Bash],
+        "c" => &[SourceLanguage::C],
+        "h" => &[SourceLanguage::C, SourceLanguage::Cpp],
+        "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "ipp" => &[SourceLanguage::Cpp],
+        "go" => &[SourceLanguage::Go],
+        "java" => &[SourceLanguage::Java],
         // Type annotations in these are somebody's tool at work.
-        "js" | "mjs" | "cjs" | "jsx" => &[Language::JavaScript, Language::Tsx],
-        "json" | "jsonc" | "webmanifest" | "geojson" | "ipynb" => &[Language::Json],
-        "py" | "pyi" | "pyw" => &[Language::Python],
-        "rs" => &[Language::Rust],
-        "toml" => &[Language::Toml],
-        "tsx" => &[Language::Tsx],
-        "ts" | "mts" | "cts" => &[Language::TypeScript],
-        "yaml" | "yml" => &[Language::Yaml],
+        "js" | "mjs" | "cjs" | "jsx" => &[SourceLanguage::JavaScript, SourceLanguage::Tsx],
+        "json" | "jsonc" | "webmanifest" | "geojson" | "ipynb" => &[SourceLanguage::Json],
+        "py" | "pyi" | "pyw" => &[SourceLanguage::Python],
+        "rs" => &[SourceLanguage::Rust],
+        "toml" => &[SourceLanguage::Toml],
+        "tsx" => &[SourceLanguage::Tsx],
+        "ts" | "mts" | "cts" => &[SourceLanguage::TypeScript],
+        "yaml" | "yml" => &[SourceLanguage::Yaml],
         _ => &[],
     }
 }
@@ -131,23 +133,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_the_language() {
+    fn language_follows_the_file_name() {
         for (path, want) in [
-            ("src/a.py", &[Language::Python][..]),
-            ("A.TSX", &[Language::Tsx]),
-            ("inc/x.h", &[Language::C, Language::Cpp]),
-            ("Cargo.lock", &[Language::Toml]),
+            ("src/a.py", &[SourceLanguage::Python][..]),
+            ("A.TSX", &[SourceLanguage::Tsx]),
+            ("inc/x.h", &[SourceLanguage::C, SourceLanguage::Cpp]),
+            ("Cargo.lock", &[SourceLanguage::Toml]),
             ("notes.md", &[]),
             ("Makefile", &[]),
             ("dir.py/file", &[]),
             (".json", &[]),
         ] {
-            assert_eq!(languages_of(path), want, "{path}");
+            assert_eq!(languages_for_path(path), want, "{path}");
         }
     }
 
     #[test]
-    fn what_must_parse_at_the_end_is_code_that_is_meant_to() {
+    fn only_strict_source_files_must_parse() {
         for path in
             ["a.py", "src/a.rs", "a.tsx", "web/package.json", "Cargo.toml", "a.mjs", "x/A.java", "a.go"]
         {
@@ -168,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn every_grammar_fits_the_parser() {
-        use Language::{C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
+    fn every_grammar_loads_into_the_parser() {
+        use SourceLanguage::{C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml};
         for language in [C, Cpp, Go, Java, JavaScript, Json, Python, Rust, Toml, Tsx, TypeScript, Yaml] {
             let set = tree_sitter::Parser::new().set_language(&language.grammar());
             assert!(set.is_ok(), "{}: {set:?}", language.name());

@@ -3,64 +3,64 @@
 use tree_sitter::Node;
 
 use super::{
-    errors::tree_of,
-    gate::{PARSED_BYTES_MAX, unmarked},
-    language::languages_of,
+    comparison::{PARSED_BYTES_MAX, strip_bom},
+    errors::parse_tree,
+    language::languages_for_path,
 };
 
 /// The string literals of a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Literals {
+pub struct StringLiterals {
     /// First and last place of each, as row and byte within it, from 0.
     spans: Vec<((usize, usize), (usize, usize))>,
     /// There is a grammar, and it does not fit: where a literal ends is a guess.
-    unknown: bool,
+    is_unknown: bool,
 }
 
-impl Literals {
+impl StringLiterals {
     /// Of a text in the language that `path` names; none where no grammar is known.
     #[must_use]
-    pub fn of(path: &str, text: &[u8]) -> Self {
-        let languages = languages_of(path);
+    pub fn parse(path: &str, text: &[u8]) -> Self {
+        let languages = languages_for_path(path);
         if languages.is_empty() {
             return Self::default();
         }
-        let text = unmarked(text);
+        let text = strip_bom(text);
         for language in languages.iter().filter(|_| text.len() <= PARSED_BYTES_MAX) {
-            let Ok(tree) = tree_of(*language, text) else { continue };
+            let Ok(tree) = parse_tree(*language, text) else { continue };
             if !tree.root_node().has_error() {
-                return Self { spans: spans(tree.root_node()), unknown: false };
+                return Self { spans: literal_spans(tree.root_node()), is_unknown: false };
             }
         }
-        Self { spans: Vec::new(), unknown: true }
+        Self { spans: Vec::new(), is_unknown: true }
     }
 
     /// Whether the end of this line, from 0, may be part of a literal.
     #[must_use]
-    pub fn hold_end_of(&self, row: usize) -> bool {
-        self.unknown || self.spans.iter().any(|(from, to)| from.0 <= row && row < to.0)
+    pub fn may_contain_end_of(&self, row: usize) -> bool {
+        self.is_unknown || self.spans.iter().any(|(from, to)| from.0 <= row && row < to.0)
     }
 
     /// Whether the start of this line, from 0, is within a literal that began before it.
     #[must_use]
-    pub fn hold_start_of(&self, row: usize) -> bool {
+    pub fn contain_start_of(&self, row: usize) -> bool {
         self.spans.iter().any(|(from, to)| from.0 < row && row <= to.0)
     }
 
     /// Whether this byte of a line, both from 0, may be part of a literal.
     #[must_use]
-    pub fn hold(&self, row: usize, byte: usize) -> bool {
-        self.unknown || self.spans.iter().any(|(from, to)| *from <= (row, byte) && (row, byte) < *to)
+    pub fn may_contain(&self, row: usize, byte: usize) -> bool {
+        self.is_unknown || self.spans.iter().any(|(from, to)| *from <= (row, byte) && (row, byte) < *to)
     }
 
     /// The last line of the literal that a line, from 0, begins with.
     #[must_use]
-    pub fn last_row_of_one_at(&self, row: usize) -> Option<usize> {
+    pub fn last_row_of_literal_at(&self, row: usize) -> Option<usize> {
         self.spans.iter().find(|(from, _)| *from == (row, 0)).map(|(_, to)| to.0)
     }
 }
 
-fn spans(root: Node<'_>) -> Vec<((usize, usize), (usize, usize))> {
+fn literal_spans(root: Node<'_>) -> Vec<((usize, usize), (usize, usize))> {
     let mut found = Vec::new();
     let mut cursor = root.walk();
     loop {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_of_several_lines_are_known_in_each_language() {
+    fn multiline_literals_are_found_in_each_language() {
         for (path, text) in [
             ("a.py", "x = 1 \nMAIL = f\"\"\"Dear {x}, \nend \n\"\"\" \n"),
             ("a.js", "x = 1 \nm = `a ${x} \nend \n` \n"),
@@ -99,16 +99,16 @@ mod tests {
             ("a.java", "class A { \nString a = \"\"\"\nend \n\"\"\"; }\n"),
             ("a.toml", "x = 1 \ny = \"\"\"a \nend \n\"\"\" \n"),
         ] {
-            let literals = Literals::of(path, text.as_bytes());
-            let held: Vec<bool> = (0..4).map(|row| literals.hold_end_of(row)).collect();
+            let literals = StringLiterals::parse(path, text.as_bytes());
+            let held: Vec<bool> = (0..4).map(|row| literals.may_contain_end_of(row)).collect();
             assert_eq!(held, [false, true, true, false], "{path}");
-            assert!(literals.hold_start_of(2) && !literals.hold_start_of(1), "{path}");
+            assert!(literals.contain_start_of(2) && !literals.contain_start_of(1), "{path}");
         }
-        let literals = Literals::of("a.py", b"a = \"b == None\"; c == None\n");
-        assert!(literals.hold(0, 7) && !literals.hold(0, 20));
+        let literals = StringLiterals::parse("a.py", b"a = \"b == None\"; c == None\n");
+        assert!(literals.may_contain(0, 7) && !literals.may_contain(0, 20));
         assert!(
-            Literals::of("a.py", b"x = (\n").hold_end_of(0)
-                && !Literals::of("a.txt", b"x = \"\n").hold_end_of(0)
+            StringLiterals::parse("a.py", b"x = (\n").may_contain_end_of(0)
+                && !StringLiterals::parse("a.txt", b"x = \"\n").may_contain_end_of(0)
         );
     }
 }

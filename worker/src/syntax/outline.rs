@@ -3,21 +3,21 @@
 use tree_sitter::Node;
 
 use super::{
-    errors::tree_of,
-    gate::{PARSED_BYTES_MAX, unmarked},
-    language::{Language, languages_of},
+    comparison::{PARSED_BYTES_MAX, strip_bom},
+    errors::parse_tree,
+    language::{SourceLanguage, languages_for_path},
 };
 
 /// Definitions that are collected of one file: beyond it no answer shows them.
-const FOUND_MAX: usize = 5000;
+const DEFINITIONS_MAX: usize = 5000;
 
 /// A definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Definition {
+pub struct OutlineEntry {
     /// Its first line, from 1.
     pub line: u64,
     /// Its last line.
-    pub last: u64,
+    pub last_line: u64,
     /// How many definitions it lies within.
     pub depth: usize,
 }
@@ -25,40 +25,45 @@ pub struct Definition {
 /// The definitions of a text in the order of its lines; `path` tells the language by its name. `None` where no
 /// grammar is known or the text is not parsed; a text that the grammar does not fit in places has the rest.
 #[must_use]
-pub fn outline(path: &str, text: &[u8]) -> Option<Vec<Definition>> {
+pub fn outline(path: &str, text: &[u8]) -> Option<Vec<OutlineEntry>> {
     if text.len() > PARSED_BYTES_MAX {
         return None;
     }
-    let text = unmarked(text);
+    let text = strip_bom(text);
     // Where a name may mean several languages, the one that tells most is it.
-    let each = languages_of(path).iter().filter_map(|language| in_language(*language, text));
+    let each = languages_for_path(path).iter().filter_map(|language| outline_in_language(*language, text));
     each.max_by_key(Vec::len)
 }
 
-fn in_language(language: Language, text: &[u8]) -> Option<Vec<Definition>> {
-    let tree = tree_of(language, text).ok()?;
+fn outline_in_language(language: SourceLanguage, text: &[u8]) -> Option<Vec<OutlineEntry>> {
+    let tree = parse_tree(language, text).ok()?;
     let mut found = Vec::new();
-    collect(tree.root_node(), language, 0, &mut found);
+    collect_definitions(tree.root_node(), language, 0, &mut found);
     found.dedup_by_key(|definition| definition.line);
     Some(found)
 }
 
-fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Definition>) {
+fn collect_definitions(
+    root: Node<'_>,
+    language: SourceLanguage,
+    depth: usize,
+    found: &mut Vec<OutlineEntry>,
+) {
     // A stack of our own, for a file may be nested as deep as it is long; with each node its parent's kind, for
     // asking a node for its parent walks the tree from its root.
     let mut open = vec![(root, depth, "")];
     let mut cursor = root.walk();
     while let Some((node, depth, parent)) = open.pop() {
-        if found.len() >= FOUND_MAX {
+        if found.len() >= DEFINITIONS_MAX {
             return;
         }
-        let defines = defines(language, node);
+        let defines = is_definition(language, node);
         if defines {
             let line = node.start_position().row as u64 + 1;
             let end = node.end_position();
             // A node that ends with its line's break ends at the next line's first column.
             let last = if end.column == 0 { end.row as u64 } else { end.row as u64 + 1 };
-            found.push(Definition { line, last: last.max(line), depth });
+            found.push(OutlineEntry { line, last_line: last.max(line), depth });
         }
         let below = depth + usize::from(defines);
         if below > depth_max(language) || is_leaf(language, node.kind(), parent) {
@@ -71,39 +76,44 @@ fn collect(root: Node<'_>, language: Language, depth: usize, found: &mut Vec<Def
 }
 
 /// Definitions within definitions within definitions … that are told; of data, keys of keys.
-const fn depth_max(language: Language) -> usize {
+const fn depth_max(language: SourceLanguage) -> usize {
     match language {
-        Language::Json | Language::Yaml => 1,
-        Language::Bash
-        | Language::C
-        | Language::Cpp
-        | Language::Go
-        | Language::Java
-        | Language::JavaScript
-        | Language::Python
-        | Language::Rust
-        | Language::Toml
-        | Language::Tsx
-        | Language::TypeScript => 6,
+        SourceLanguage::Json | SourceLanguage::Yaml => 1,
+        SourceLanguage::Bash
+        | SourceLanguage::C
+        | SourceLanguage::Cpp
+        | SourceLanguage::Go
+        | SourceLanguage::Java
+        | SourceLanguage::JavaScript
+        | SourceLanguage::Python
+        | SourceLanguage::Rust
+        | SourceLanguage::Toml
+        | SourceLanguage::Tsx
+        | SourceLanguage::TypeScript => 6,
     }
 }
 
 /// Nodes that hold no definition worth a line: bodies of functions, where what is within is local.
-fn is_leaf(language: Language, kind: &str, parent: &str) -> bool {
+fn is_leaf(language: SourceLanguage, kind: &str, parent: &str) -> bool {
     match language {
-        Language::Rust => matches!(kind, "block" | "token_tree" | "use_declaration"),
-        Language::Go | Language::C | Language::Cpp | Language::Java => {
-            matches!(kind, "block" | "compound_statement" | "field_declaration_list") && !is_type(parent)
+        SourceLanguage::Rust => matches!(kind, "block" | "token_tree" | "use_declaration"),
+        SourceLanguage::Go | SourceLanguage::C | SourceLanguage::Cpp | SourceLanguage::Java => {
+            matches!(kind, "block" | "compound_statement" | "field_declaration_list")
+                && !is_type_scope(parent)
         }
-        Language::JavaScript | Language::Tsx | Language::TypeScript => {
-            kind == "statement_block" && !is_type(parent)
+        SourceLanguage::JavaScript | SourceLanguage::Tsx | SourceLanguage::TypeScript => {
+            kind == "statement_block" && !is_type_scope(parent)
         }
-        Language::Bash | Language::Json | Language::Yaml | Language::Python | Language::Toml => false,
+        SourceLanguage::Bash
+        | SourceLanguage::Json
+        | SourceLanguage::Yaml
+        | SourceLanguage::Python
+        | SourceLanguage::Toml => false,
     }
 }
 
 /// A type or a name space, whose members are definitions.
-fn is_type(kind: &str) -> bool {
+fn is_type_scope(kind: &str) -> bool {
     matches!(
         kind,
         "class_specifier"
@@ -119,11 +129,11 @@ fn is_pair(node: Node<'_>) -> bool {
     matches!(node.kind(), "pair" | "block_mapping_pair")
 }
 
-fn defines(language: Language, node: Node<'_>) -> bool {
+fn is_definition(language: SourceLanguage, node: Node<'_>) -> bool {
     let kind = node.kind();
     match language {
-        Language::Bash => kind == "function_definition",
-        Language::C | Language::Cpp => match kind {
+        SourceLanguage::Bash => kind == "function_definition",
+        SourceLanguage::C | SourceLanguage::Cpp => match kind {
             "struct_specifier" | "class_specifier" | "union_specifier" | "enum_specifier" => {
                 node.child_by_field_name("body").is_some() && node.child_by_field_name("name").is_some()
             }
@@ -132,8 +142,8 @@ fn defines(language: Language, node: Node<'_>) -> bool {
                 "function_definition" | "namespace_definition" | "type_definition" | "preproc_function_def"
             ),
         },
-        Language::Go => matches!(kind, "function_declaration" | "method_declaration" | "type_spec"),
-        Language::Java => matches!(
+        SourceLanguage::Go => matches!(kind, "function_declaration" | "method_declaration" | "type_spec"),
+        SourceLanguage::Java => matches!(
             kind,
             "class_declaration"
                 | "interface_declaration"
@@ -142,7 +152,7 @@ fn defines(language: Language, node: Node<'_>) -> bool {
                 | "method_declaration"
                 | "constructor_declaration"
         ),
-        Language::JavaScript | Language::Tsx | Language::TypeScript => match kind {
+        SourceLanguage::JavaScript | SourceLanguage::Tsx | SourceLanguage::TypeScript => match kind {
             "variable_declarator" | "public_field_definition" | "field_definition" => {
                 node.child_by_field_name("value").is_some_and(|value| {
                     matches!(value.kind(), "arrow_function" | "function_expression" | "class")
@@ -161,9 +171,9 @@ fn defines(language: Language, node: Node<'_>) -> bool {
                     | "internal_module"
             ),
         },
-        Language::Json | Language::Yaml => is_pair(node),
-        Language::Python => matches!(kind, "function_definition" | "class_definition"),
-        Language::Rust => matches!(
+        SourceLanguage::Json | SourceLanguage::Yaml => is_pair(node),
+        SourceLanguage::Python => matches!(kind, "function_definition" | "class_definition"),
+        SourceLanguage::Rust => matches!(
             kind,
             "function_item"
                 | "function_signature_item"
@@ -178,7 +188,7 @@ fn defines(language: Language, node: Node<'_>) -> bool {
                 | "const_item"
                 | "static_item"
         ),
-        Language::Toml => matches!(kind, "table" | "table_array_element"),
+        SourceLanguage::Toml => matches!(kind, "table" | "table_array_element"),
     }
 }
 
@@ -186,18 +196,18 @@ fn defines(language: Language, node: Node<'_>) -> bool {
 mod tests {
     use super::*;
 
-    fn told(path: &str, text: &str) -> String {
+    fn format_outline(path: &str, text: &str) -> String {
         let lines: Vec<&str> = text.lines().collect();
         let found = outline(path, text.as_bytes()).expect("a language");
         let each = found.iter().map(|found| {
             let line = lines[usize::try_from(found.line).expect("small") - 1].trim();
-            format!("{}{}-{} {line}\n", "  ".repeat(found.depth), found.line, found.last)
+            format!("{}{}-{} {line}\n", "  ".repeat(found.depth), found.line, found.last_line)
         });
         each.collect()
     }
 
     #[test]
-    fn each_language_tells_its_definitions() {
+    fn definitions_are_found_in_each_language() {
         for (path, text, want) in [
             (
                 "a.rs",
@@ -247,16 +257,16 @@ mod tests {
             ),
             ("a.yaml", "a:\n  b:\n    c: 1\nd: 2\n", "1-3 a:\n  2-3 b:\n4-4 d: 2\n"),
         ] {
-            assert_eq!(told(path, text), want, "{path}");
+            assert_eq!(format_outline(path, text), want, "{path}");
         }
     }
 
     #[test]
-    fn what_has_no_grammar_or_is_too_large_has_no_outline() {
+    fn unknown_or_large_files_have_no_outline() {
         assert_eq!(outline("notes.md", b"# a\n"), None);
         assert_eq!(outline("a.py", "x = 1\n".repeat(200_000).as_bytes()), None);
         assert_eq!(
-            told("broken.py", "def a():\n    return 1\n)))\ndef b(: pass\n").lines().next(),
+            format_outline("broken.py", "def a():\n    return 1\n)))\ndef b(: pass\n").lines().next(),
             Some("1-2 def a():")
         );
         let deep = "[".repeat(100_000);

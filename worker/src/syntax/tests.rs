@@ -1,9 +1,9 @@
 //! Per language: a valid edit is silent, a breaking one is told with its line, and a file that was
 //! broken before stays silent unless it is made worse.
 
-use super::{PARSED_BYTES_MAX, Verdict, compare};
+use super::{PARSED_BYTES_MAX, SyntaxVerdict, compare_syntax};
 
-struct Case {
+struct EditCase {
     path: &'static str,
     language: &'static str,
     text: &'static str,
@@ -16,8 +16,8 @@ struct Case {
     broken: &'static str,
 }
 
-const CASES: &[Case] = &[
-    Case {
+const CASES: &[EditCase] = &[
+    EditCase {
         path: "a.py",
         language: "Python",
         text: "import os\n\ndef f(a):\n    if a:\n        return 1\n    return 2\n",
@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
         lines: 4..=5,
         broken: "\n\nx = = 1\n",
     },
-    Case {
+    EditCase {
         path: "a.js",
         language: "JavaScript",
         text: "import a from 'a';\n\nfunction f(x) {\n  return x + 1;\n}\n",
@@ -35,7 +35,7 @@ const CASES: &[Case] = &[
         lines: 4..=4,
         broken: "\nlet = ;\n",
     },
-    Case {
+    EditCase {
         path: "a.ts",
         language: "TypeScript",
         text: "interface A { b: string }\n\nfunction f(x: A): number {\n  return x.b.length;\n}\n",
@@ -44,7 +44,7 @@ const CASES: &[Case] = &[
         lines: 5..=5,
         broken: "\nlet x: = 3;\n",
     },
-    Case {
+    EditCase {
         path: "a.tsx",
         language: "TSX",
         text: "function App(p: { n: string }) {\n  return (\n    <div>\n      <b>{p.n}</b>\n    </div>\n  );\n}\n",
@@ -53,7 +53,7 @@ const CASES: &[Case] = &[
         lines: 1..=5,
         broken: "\nlet x: = 3;\n",
     },
-    Case {
+    EditCase {
         path: "a.rs",
         language: "Rust",
         text: "use std::fmt;\n\nfn f(a: u32) -> u32 {\n    let b = a + 1;\n    b\n}\n",
@@ -62,7 +62,7 @@ const CASES: &[Case] = &[
         lines: 4..=4,
         broken: "\nfn 9() {}\n",
     },
-    Case {
+    EditCase {
         path: "a.go",
         language: "Go",
         text: "package a\n\nfunc f(a int) int {\n\tif a > 1 {\n\t\treturn a\n\t}\n\treturn 0\n}\n",
@@ -71,7 +71,7 @@ const CASES: &[Case] = &[
         lines: 4..=5,
         broken: "\nfunc 9() {}\n",
     },
-    Case {
+    EditCase {
         path: "A.java",
         language: "Java",
         text: "class A {\n    int f(int a) {\n        return a + 1;\n    }\n}\n",
@@ -80,7 +80,7 @@ const CASES: &[Case] = &[
         lines: 3..=3,
         broken: "\nclass 9 {}\n",
     },
-    Case {
+    EditCase {
         path: "a.c",
         language: "C",
         text: "#include <stdio.h>\n\nint main(void) {\n    puts(\"a\");\n    return 0;\n}\n",
@@ -89,7 +89,7 @@ const CASES: &[Case] = &[
         lines: 4..=4,
         broken: "\nint 9;\n",
     },
-    Case {
+    EditCase {
         path: "a.cpp",
         language: "C++",
         text: "#include <vector>\n\nclass A {\n  std::vector<int> v;\n  int f() { return v[0]; }\n};\n",
@@ -98,7 +98,7 @@ const CASES: &[Case] = &[
         lines: 3..=6,
         broken: "\nint 9;\n",
     },
-    Case {
+    EditCase {
         path: "a.json",
         language: "JSON",
         text: "{\n  \"a\": 1,\n  \"b\": [true, null]\n}\n",
@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
         lines: 2..=3,
         broken: "{]\n",
     },
-    Case {
+    EditCase {
         path: "a.toml",
         language: "TOML",
         text: "[package]\nname = \"a\"\nkeys = [1, 2]\n",
@@ -116,7 +116,7 @@ const CASES: &[Case] = &[
         lines: 3..=4,
         broken: "\n= 3\n",
     },
-    Case {
+    EditCase {
         path: "a.yaml",
         language: "YAML",
         text: "a: 1\nb:\n  - x\n  - {c: d}\n",
@@ -127,37 +127,37 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn replaced(text: &str, (from, to): (&str, &str)) -> String {
+fn apply_replacement(text: &str, (from, to): (&str, &str)) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from}");
     text.replace(from, to)
 }
 
 #[test]
-fn a_valid_edit_is_silent() {
+fn valid_edit_is_not_worse() {
     for case in CASES {
-        let after = replaced(case.text, case.valid);
+        let after = apply_replacement(case.text, case.valid);
         assert_eq!(
-            compare(case.path, Some(case.text.as_bytes()), after.as_bytes()),
-            Verdict::NotWorse,
+            compare_syntax(case.path, Some(case.text.as_bytes()), after.as_bytes()),
+            SyntaxVerdict::NotWorse,
             "{after}"
         );
-        assert_eq!(compare(case.path, None, after.as_bytes()), Verdict::NotWorse, "new {after}");
+        assert_eq!(compare_syntax(case.path, None, after.as_bytes()), SyntaxVerdict::NotWorse, "new {after}");
     }
 }
 
 #[test]
-fn a_breaking_edit_is_told_with_its_line() {
+fn breaking_edit_is_reported_with_its_line() {
     for case in CASES {
-        let after = replaced(case.text, case.breaking);
+        let after = apply_replacement(case.text, case.breaking);
         for before in [Some(case.text.as_bytes()), None] {
-            let Verdict::Worse(found) = compare(case.path, before, after.as_bytes()) else {
+            let SyntaxVerdict::Worse(found) = compare_syntax(case.path, before, after.as_bytes()) else {
                 panic!("{}: nothing was found in {after}", case.path);
             };
-            assert!(found.errors >= 1, "{found}");
+            assert!(found.count >= 1, "{found}");
             if before.is_some() {
                 assert!(case.lines.contains(&found.line), "{}: {found}", case.path);
                 let line = after.lines().nth(found.line - 1).unwrap_or_default().trim();
-                assert_eq!(found.text, line);
+                assert_eq!(found.line_text, line);
             }
             assert!(found.to_string().contains(case.language), "{found}");
         }
@@ -165,42 +165,48 @@ fn a_breaking_edit_is_told_with_its_line() {
 }
 
 #[test]
-fn a_file_that_was_broken_stays_silent_unless_it_gets_worse() {
+fn broken_file_is_reported_only_when_it_gets_worse() {
     for case in CASES {
         let before = format!("{}{}", case.text, case.broken);
-        assert_ne!(compare(case.path, None, before.as_bytes()), Verdict::NotWorse, "{before}");
-        let after = replaced(&before, case.valid);
+        assert_ne!(compare_syntax(case.path, None, before.as_bytes()), SyntaxVerdict::NotWorse, "{before}");
+        let after = apply_replacement(&before, case.valid);
         assert_eq!(
-            compare(case.path, Some(before.as_bytes()), after.as_bytes()),
-            Verdict::NotWorse,
+            compare_syntax(case.path, Some(before.as_bytes()), after.as_bytes()),
+            SyntaxVerdict::NotWorse,
             "{after}"
         );
-        let mended = compare(case.path, Some(before.as_bytes()), case.text.as_bytes());
-        assert_eq!(mended, Verdict::NotWorse, "{}", case.path);
+        let mended = compare_syntax(case.path, Some(before.as_bytes()), case.text.as_bytes());
+        assert_eq!(mended, SyntaxVerdict::NotWorse, "{}", case.path);
         // A YAML file with an error is one error from its first line to its last: no second one shows.
         if case.language == "YAML" {
             continue;
         }
-        let worse = replaced(&before, case.breaking);
+        let worse = apply_replacement(&before, case.breaking);
         assert!(
-            matches!(compare(case.path, Some(before.as_bytes()), worse.as_bytes()), Verdict::Worse(_)),
+            matches!(
+                compare_syntax(case.path, Some(before.as_bytes()), worse.as_bytes()),
+                SyntaxVerdict::Worse(_)
+            ),
             "{worse}"
         );
     }
 }
 
 #[test]
-fn what_no_grammar_knows_and_what_is_too_large_is_left_alone() {
-    assert_eq!(compare("a.md", Some(b"a"), b"((("), Verdict::NotWorse);
-    assert_eq!(compare("chart/a.yaml", Some(b"a: 1\n"), b"a: {{ .Values.a }\n"), Verdict::NotWorse);
+fn unknown_and_large_files_are_not_checked() {
+    assert_eq!(compare_syntax("a.md", Some(b"a"), b"((("), SyntaxVerdict::NotWorse);
+    assert_eq!(
+        compare_syntax("chart/a.yaml", Some(b"a: 1\n"), b"a: {{ .Values.a }\n"),
+        SyntaxVerdict::NotWorse
+    );
     let large = vec![b'('; PARSED_BYTES_MAX + 1];
     assert!(
-        matches!(compare("a.py", Some(b"a"), &large), Verdict::NotParsed(why) if why.contains("1048577 bytes"))
+        matches!(compare_syntax("a.py", Some(b"a"), &large), SyntaxVerdict::NotParsed(why) if why.contains("1048577 bytes"))
     );
 }
 
 #[test]
-fn a_header_may_be_of_either_language_and_a_script_may_have_types() {
+fn header_may_be_c_or_cpp_and_script_may_have_types() {
     for (path, text) in [
         ("a.h", "int f(int a);\n"),
         ("a.h", "namespace a { template <class T> struct B { T t; }; }\n"),
@@ -209,19 +215,19 @@ fn a_header_may_be_of_either_language_and_a_script_may_have_types() {
         ("a.py", "\u{feff}x = 1\n"),
         ("a.py", "x = 1\r\nif x:\r\n    y = 2\r\n"),
     ] {
-        assert_eq!(compare(path, None, text.as_bytes()), Verdict::NotWorse, "{text}");
+        assert_eq!(compare_syntax(path, None, text.as_bytes()), SyntaxVerdict::NotWorse, "{text}");
     }
 }
 
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(64))]
     #[test]
-    fn no_bytes_make_it_panic_and_nothing_changed_is_never_worse(
+    fn arbitrary_bytes_do_not_panic_and_unchanged_text_is_never_worse(
         bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), at in 0usize..CASES.len()
     ) {
         let path = CASES[at].path;
-        let new = compare(path, None, &bytes);
-        proptest::prop_assert!(!matches!(new, Verdict::NotParsed(_)));
-        proptest::prop_assert_eq!(compare(path, Some(&bytes), &bytes), Verdict::NotWorse);
+        let new = compare_syntax(path, None, &bytes);
+        proptest::prop_assert!(!matches!(new, SyntaxVerdict::NotParsed(_)));
+        proptest::prop_assert_eq!(compare_syntax(path, Some(&bytes), &bytes), SyntaxVerdict::NotWorse);
     }
 }

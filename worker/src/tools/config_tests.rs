@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::testing::Workspace;
+use super::testing::TestWorkspace;
 
 /// Configuration files, a line of each and what an honest edit makes of it.
 const FILES: [(&str, &str, &str, &str); 6] = [
@@ -44,10 +44,10 @@ const FILES: [(&str, &str, &str, &str); 6] = [
     ),
 ];
 
-const OTHER: &str = "# made anew\nother = true\n";
+const REPLACEMENT: &str = "# made anew\nother = true\n";
 
 /// The change from `old` to `new`, both whole lines, in every form that edit_file takes.
-fn forms(path: &str, old: &str, new: &str) -> Vec<(&'static str, Value)> {
+fn edit_calls(path: &str, old: &str, new: &str) -> Vec<(&'static str, Value)> {
     let marked =
         |sign: char, text: &str| -> String { text.lines().map(|line| format!("{sign}{line}\n")).collect() };
     let hunk = marked('-', old) + &marked('+', new);
@@ -73,40 +73,40 @@ fn forms(path: &str, old: &str, new: &str) -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn no_form_replaces_a_configuration_file() {
+fn no_edit_tool_replaces_a_config_file() {
     for (path, text, ..) in FILES {
-        for (form, args) in forms(path, text, OTHER) {
-            let mut w = Workspace::new(&[(path, text)]);
-            w.call("read_file", json!({"path": path}));
-            let out = w.call("edit_file", args);
+        for (form, args) in edit_calls(path, text, REPLACEMENT) {
+            let mut w = TestWorkspace::new(&[(path, text)]);
+            w.call_tool("read_file", json!({"path": path}));
+            let out = w.call_tool("edit_file", args);
             assert!(
                 out.is_error && out.text().contains("not replaced whole"),
                 "{path}, {form}: {}",
                 out.text()
             );
-            assert_eq!((w.read(path).as_str(), out.facts.changed.len()), (text, 0), "{form}");
+            assert_eq!((w.read_file(path).as_str(), out.facts.changed.len()), (text, 0), "{form}");
         }
-        let mut w = Workspace::new(&[(path, text)]);
-        w.call("read_file", json!({"path": path}));
-        let out = w.call("create_file", json!({"path": path, "content": OTHER}));
+        let mut w = TestWorkspace::new(&[(path, text)]);
+        w.call_tool("read_file", json!({"path": path}));
+        let out = w.call_tool("create_file", json!({"path": path, "content": REPLACEMENT}));
         assert!(out.is_error && out.text().contains("never replaced whole"), "{path}: {}", out.text());
         for patch in ["*** Delete File: ", "*** Add File: "] {
             let patch = format!("*** Begin Patch\n{patch}{path}\n+x\n*** End Patch\n");
-            assert!(w.call("edit_file", json!({"path": path, "patch": patch})).is_error);
+            assert!(w.call_tool("edit_file", json!({"path": path, "patch": patch})).is_error);
         }
-        assert_eq!(w.read(path), text);
+        assert_eq!(w.read_file(path), text);
     }
 }
 
 #[test]
-fn every_form_changes_a_line_of_one() {
+fn every_edit_tool_can_change_a_line_of_a_config_file() {
     for (path, text, line, new) in FILES {
-        for (form, args) in forms(path, &format!("{line}\n"), &format!("{new}\n")) {
-            let mut w = Workspace::new(&[(path, text)]);
-            w.call("read_file", json!({"path": path}));
-            let out = w.call("edit_file", args);
+        for (form, args) in edit_calls(path, &format!("{line}\n"), &format!("{new}\n")) {
+            let mut w = TestWorkspace::new(&[(path, text)]);
+            w.call_tool("read_file", json!({"path": path}));
+            let out = w.call_tool("edit_file", args);
             assert!(!out.is_error, "{path}, {form}: {}", out.text());
-            assert_eq!(w.read(path), text.replace(line, new), "{path}, {form}");
+            assert_eq!(w.read_file(path), text.replace(line, new), "{path}, {form}");
         }
     }
 }

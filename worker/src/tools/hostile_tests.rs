@@ -16,22 +16,22 @@ use std::{
 use nix::libc;
 use serde_json::{Value, json};
 
-use super::{ToolOutcome, testing::Workspace};
+use super::{ToolOutcome, testing::TestWorkspace};
 
 const CANARY: &str = "canary-from-outside";
 
 /// Far above what any call here takes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-fn fifo(path: &Path) {
+fn make_fifo(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("fifo");
 }
 
 /// Makes a call that must come back: the thread of one that does not is left behind.
-fn call(mut w: Workspace, name: &'static str, args: Value) -> (Workspace, ToolOutcome) {
+fn call_with_timeout(mut w: TestWorkspace, name: &'static str, args: Value) -> (TestWorkspace, ToolOutcome) {
     let (told, answer) = sync_channel(1);
     thread::spawn(move || {
-        let outcome = w.call(name, args);
+        let outcome = w.call_tool(name, args);
         let _ = told.send((w, outcome));
     });
     answer.recv_timeout(CALL_TIMEOUT).unwrap_or_else(|_| panic!("{name} hangs"))
@@ -39,10 +39,10 @@ fn call(mut w: Workspace, name: &'static str, args: Value) -> (Workspace, ToolOu
 
 /// A path comes back in an error as it was given, and an error is read on terminals.
 #[test]
-fn no_error_passes_on_characters_that_hide_or_overwrite_others() {
+fn error_messages_escape_hidden_characters() {
     let evil = "a\u{1b}[2J\u{7}\r\u{202e}b\u{9b}c";
-    let mut w = Workspace::new(&[("there", "x\n"), ("folder/x", "")]);
-    std::fs::write(w.path(evil), "x\n").expect("written");
+    let mut w = TestWorkspace::new(&[("there", "x\n"), ("folder/x", "")]);
+    std::fs::write(w.full_path(evil), "x\n").expect("written");
     let missing = format!("{evil}/missing");
     let edits = json!([{"search": evil, "replace": "b"}]);
     for (name, args) in [
@@ -69,7 +69,7 @@ fn no_error_passes_on_characters_that_hide_or_overwrite_others() {
         ("read_output", json!({"call": evil})),
         (evil, json!({})),
     ] {
-        let out = w.call(name, args);
+        let out = w.call_tool(name, args);
         let text = out.text().into_owned();
         let hides = |c: char| c != '\n' && c != '\t' && (c.is_control() || c == '\u{202e}');
         assert!(!text.contains(hides), "{name:?}: {text:?}");
@@ -77,24 +77,24 @@ fn no_error_passes_on_characters_that_hide_or_overwrite_others() {
 }
 
 #[test]
-fn what_never_ends_is_refused_at_once() {
-    let mut w = Workspace::new(&[("a.txt", "needle\n"), ("d/b.txt", "needle\n")]);
+fn endless_files_are_refused_at_once() {
+    let mut w = TestWorkspace::new(&[("a.txt", "needle\n"), ("d/b.txt", "needle\n")]);
     for name in ["fifo", ".gitignore", "d/.gitignore", ".ignore", ".rgignore", "package.json", "Cargo.toml"] {
-        fifo(&w.path(name));
+        make_fifo(&w.full_path(name));
     }
-    std::fs::create_dir_all(w.path(".git/info")).expect("makes");
-    fifo(&w.path(".git/info/exclude"));
-    let _socket = UnixListener::bind(w.path("socket")).expect("binds");
-    w.link("zero", "/dev/zero");
-    w.write("e/c.txt", "needle\n");
-    w.link("e/.gitignore", "/dev/zero");
+    std::fs::create_dir_all(w.full_path(".git/info")).expect("makes");
+    make_fifo(&w.full_path(".git/info/exclude"));
+    let _socket = UnixListener::bind(w.full_path("socket")).expect("binds");
+    w.create_link("zero", "/dev/zero");
+    w.write_file("e/c.txt", "needle\n");
+    w.create_link("e/.gitignore", "/dev/zero");
     for path in ["fifo", "socket", "zero", "package.json"] {
         for (name, args) in [
             ("read_file", json!({"path": path})),
             ("edit_file", json!({"path": path, "edits": [{"search": "a", "replace": "b"}]})),
             ("create_file", json!({"path": path, "content": "x"})),
         ] {
-            let (back, out) = call(w, name, args);
+            let (back, out) = call_with_timeout(w, name, args);
             w = back;
             assert!(out.is_error, "{name} {path}: {}", out.text());
         }
@@ -105,7 +105,7 @@ fn what_never_ends_is_refused_at_once() {
         ("read_file", json!({"path": "missing.txt"})),
         ("run_tests", json!({})),
     ] {
-        let (back, out) = call(w, name, args);
+        let (back, out) = call_with_timeout(w, name, args);
         w = back;
         assert!(
             name == "run_tests" || name == "read_file" || out.text().contains("d/b.txt"),
@@ -117,27 +117,27 @@ fn what_never_ends_is_refused_at_once() {
 
 /// An ignore file that is a link would tell, by what it hides, what the file it points to holds.
 #[test]
-fn an_ignore_file_is_not_read_outside() {
+fn ignore_file_outside_the_workspace_is_not_read() {
     let outside = tempfile::tempdir().expect("temp");
     std::fs::write(outside.path().join("secret"), "guessed.txt\n").expect("write");
     for name in [".gitignore", ".ignore", ".rgignore", ".git/info/exclude"] {
-        let mut w = Workspace::new(&[("guessed.txt", "needle\n"), ("other.txt", "needle\n")]);
-        std::fs::create_dir_all(w.path(".git/info")).expect("makes");
-        w.write(name, "guessed.txt\n");
-        let listed = w.call("list_files", json!({})).text().into_owned();
+        let mut w = TestWorkspace::new(&[("guessed.txt", "needle\n"), ("other.txt", "needle\n")]);
+        std::fs::create_dir_all(w.full_path(".git/info")).expect("makes");
+        w.write_file(name, "guessed.txt\n");
+        let listed = w.call_tool("list_files", json!({})).text().into_owned();
         assert!(!listed.contains("guessed.txt"), "control: {name} hides: {listed}");
-        std::fs::remove_file(w.path(name)).expect("removes");
-        w.link(name, outside.path().join("secret"));
-        let listed = w.call("list_files", json!({})).text().into_owned();
+        std::fs::remove_file(w.full_path(name)).expect("removes");
+        w.create_link(name, outside.path().join("secret"));
+        let listed = w.call_tool("list_files", json!({})).text().into_owned();
         assert!(listed.contains("guessed.txt"), "{name}: {listed}");
-        let found = w.call("search_codebase", json!({"regex": "needle"})).text().into_owned();
+        let found = w.call_tool("search_codebase", json!({"regex": "needle"})).text().into_owned();
         assert!(found.contains("guessed.txt"), "{name}: {found}");
     }
 }
 
 #[test]
-fn rules_of_ignore_files_weigh_as_they_do_for_ripgrep() {
-    let w = Workspace::new(&[
+fn ignore_rules_have_the_precedence_of_ripgrep() {
+    let w = TestWorkspace::new(&[
         (".gitignore", "*.log\n/build/\n!.shown\n"),
         (".ignore", "!kept.log\n"),
         ("sub/.gitignore", "!here.log\nx/\n"),
@@ -152,7 +152,7 @@ fn rules_of_ignore_files_weigh_as_they_do_for_ripgrep() {
         ("sub/x/f.txt", "needle\n"),
     ]);
     let mut w = w;
-    let found = w.call("search_codebase", json!({"regex": "needle"})).text().into_owned();
+    let found = w.call_tool("search_codebase", json!({"regex": "needle"})).text().into_owned();
     let mut names: Vec<&str> =
         found.lines().filter_map(|line| line.split_once(":1:")).map(|hit| hit.0).collect();
     names.sort_unstable();
@@ -160,8 +160,8 @@ fn rules_of_ignore_files_weigh_as_they_do_for_ripgrep() {
 }
 
 #[test]
-fn protected_paths_are_neither_made_nor_changed_in_any_case_at_any_depth() {
-    let mut w = Workspace::new(&[
+fn protected_paths_are_not_created_or_changed_in_any_case_or_depth() {
+    let mut w = TestWorkspace::new(&[
         (".git/config", "[core]\n"),
         ("a/docket.toml", "x = 1\n"),
         (".GIT/config", "[core]\n"),
@@ -179,53 +179,53 @@ fn protected_paths_are_neither_made_nor_changed_in_any_case_at_any_depth() {
         "a/.DOCKET/policy.toml",
         "./.git/./hooks//post-checkout",
     ] {
-        let out = w.call("create_file", json!({"path": path, "content": "x"}));
+        let out = w.call_tool("create_file", json!({"path": path, "content": "x"}));
         assert!(out.is_error && out.text().contains("protected"), "{path}: {}", out.text());
-        assert!(!w.path(path).is_file(), "{path}");
+        assert!(!w.full_path(path).is_file(), "{path}");
     }
     for path in [".git/config", ".GIT/config", "a/docket.toml", ".docket/policy.toml"] {
-        let before = w.read(path);
-        w.call("read_file", json!({"path": path}));
+        let before = w.read_file(path);
+        w.call_tool("read_file", json!({"path": path}));
         let edits = json!([{"search": before.trim(), "replace": "y"}]);
-        let out = w.call("edit_file", json!({"path": path, "edits": edits}));
+        let out = w.call_tool("edit_file", json!({"path": path, "edits": edits}));
         assert!(out.is_error, "{path}: {}", out.text());
-        assert_eq!(w.read(path), before, "{path}");
+        assert_eq!(w.read_file(path), before, "{path}");
     }
     for path in
         [".github/workflows/ci.yml", ".gitignore", "a/.gitattributes", ".gitmodules", "docs/docket.md"]
     {
-        let out = w.call("create_file", json!({"path": path, "content": "a: 1\n"}));
-        assert!(!out.is_error && w.path(path).is_file(), "{path}: {}", out.text());
+        let out = w.call_tool("create_file", json!({"path": path, "content": "a: 1\n"}));
+        assert!(!out.is_error && w.full_path(path).is_file(), "{path}: {}", out.text());
     }
 }
 
 #[test]
-fn a_hard_link_to_an_outside_file_is_neither_read_nor_written() {
+fn hard_link_to_an_outside_file_is_not_read_or_written() {
     let outside = tempfile::tempdir().expect("temp");
     let secret = outside.path().join("secret");
     std::fs::write(&secret, CANARY).expect("write");
-    let mut w = Workspace::new(&[("given.txt", "x\n")]);
-    std::fs::hard_link(&secret, w.path("l.txt")).expect("links");
-    assert_eq!(w.read("l.txt"), CANARY, "control");
+    let mut w = TestWorkspace::new(&[("given.txt", "x\n")]);
+    std::fs::hard_link(&secret, w.full_path("l.txt")).expect("links");
+    assert_eq!(w.read_file("l.txt"), CANARY, "control");
     for (name, args) in [
         ("read_file", json!({"path": "l.txt"})),
         ("edit_file", json!({"path": "l.txt", "edits": [{"search": "canary", "replace": "b"}]})),
         ("create_file", json!({"path": "l.txt", "content": "x"})),
         ("search_codebase", json!({"regex": "from-outside"})),
     ] {
-        let out = w.call(name, args);
+        let out = w.call_tool(name, args);
         assert!(!out.text().contains(CANARY), "{name}: {}", out.text());
     }
     assert_eq!(std::fs::read_to_string(&secret).expect("reads"), CANARY);
 }
 
 /// Exchanges two names again and again, until it is told to end.
-struct Swapper {
+struct LinkSwapper {
     end: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Swapper {
+impl LinkSwapper {
     fn new(one: &Path, other: &Path) -> Self {
         let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).expect("no NUL");
         let (one, other, end) = (text(one), text(other), Arc::new(AtomicBool::new(false)));
@@ -244,7 +244,7 @@ impl Swapper {
     }
 }
 
-impl Drop for Swapper {
+impl Drop for LinkSwapper {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -254,32 +254,32 @@ impl Drop for Swapper {
 }
 
 #[test]
-fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
+fn folder_swapped_for_a_link_does_not_lead_outside() {
     const ROUNDS: usize = 300;
     let outside = tempfile::tempdir().expect("temp");
     std::fs::write(outside.path().join("f.txt"), CANARY).expect("write");
     std::fs::write(outside.path().join("canary-named.txt"), "x").expect("write");
-    let mut w = Workspace::new(&[("d/f.txt", "inside\n"), ("given.txt", "x\n")]);
-    symlink(outside.path(), w.path("link")).expect("links");
-    let swapper = Swapper::new(&w.path("d"), &w.path("link"));
+    let mut w = TestWorkspace::new(&[("d/f.txt", "inside\n"), ("given.txt", "x\n")]);
+    symlink(outside.path(), w.full_path("link")).expect("links");
+    let swapper = LinkSwapper::new(&w.full_path("d"), &w.full_path("link"));
     // The control: looking first and opening then loses.
     let lost = (0..200_000).any(|_| {
-        let path = w.path("d");
+        let path = w.full_path("d");
         let is_folder = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
         is_folder && std::fs::read_to_string(path.join("f.txt")).is_ok_and(|text| text == CANARY)
     });
     assert!(lost, "control: the race is one");
     let (mut read, mut wrote) = (0, 0);
     for round in 0..ROUNDS {
-        let got = w.call("read_file", json!({"path": "d/f.txt"}));
+        let got = w.call_tool("read_file", json!({"path": "d/f.txt"}));
         read += usize::from(!got.is_error);
         let text = format!("inside {round}\n");
         let edits = json!([{"search": "inside", "replace": "inside"}]);
-        let edited = w.call("edit_file", json!({"path": "d/f.txt", "edits": edits}));
-        let made = w.call("create_file", json!({"path": format!("d/new-{round}.txt"), "content": text}));
+        let edited = w.call_tool("edit_file", json!({"path": "d/f.txt", "edits": edits}));
+        let made = w.call_tool("create_file", json!({"path": format!("d/new-{round}.txt"), "content": text}));
         wrote += usize::from(!made.is_error);
-        let found = w.call("search_codebase", json!({"regex": "canary|inside"}));
-        let listed = w.call("list_files", json!({"path": "d"}));
+        let found = w.call_tool("search_codebase", json!({"regex": "canary|inside"}));
+        let listed = w.call_tool("list_files", json!({"path": "d"}));
         for out in [&got, &edited, &made, &found, &listed] {
             assert!(!out.text().contains("canary"), "{}", out.text());
         }

@@ -11,17 +11,18 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use super::{
-    BaseView, Captured, CommandOutput, CommandSpec, Ended, NoMemory, ReadSet, Runner, RunnerError,
-    RunnerFault, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings, WholeOutputs, execute,
+    BaseView, CapturedStream, CommandEnd, CommandOutput, CommandRunner, CommandSpec, FullOutputs, NoMemory,
+    ReadSet, RunnerError, RunnerFault, TestRunnerConfig, ToolContext, ToolOutcome, ToolSettings,
+    execute_tool,
 };
 
 /// Whether a program or Python module is there. With `CI` set what is missing fails, as every real
 /// part of a test does; else the test says that it skips.
 #[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
-pub(crate) fn has(name: &str) -> bool {
+pub(crate) fn has_program(name: &str) -> bool {
     let line = format!("command -v {name} >/dev/null || python3 -c 'import {name}' 2>/dev/null");
     let spec = CommandSpec { shell: line, cwd: None, timeout_ms: 10_000 };
-    let there = run(Path::new("/"), &spec).is_ok_and(|output| output.ended == Ended::Exit(0));
+    let there = run_shell(Path::new("/"), &spec).is_ok_and(|output| output.ended == CommandEnd::Exit(0));
     assert!(there || std::env::var_os("CI").is_none(), "CI needs {name}; .ci/run installs it");
     if !there {
         eprintln!("skipped: there is no {name}");
@@ -29,94 +30,97 @@ pub(crate) fn has(name: &str) -> bool {
     there
 }
 
-pub(crate) struct Workspace {
+pub(crate) struct TestWorkspace {
     temp: tempfile::TempDir,
     runner: ShellRunner,
     pub(crate) dir: Dir,
     pub(crate) read_set: ReadSet,
     pub(crate) settings: ToolSettings,
-    pub(crate) tests: Option<TestRunnerConfig>,
-    pub(crate) outputs: WholeOutputs,
+    pub(crate) test_runner: Option<TestRunnerConfig>,
+    pub(crate) outputs: FullOutputs,
     pub(crate) base: BaseView,
 }
 
-impl Workspace {
+impl TestWorkspace {
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let temp = tempfile::tempdir().expect("temporary folder");
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).expect("opens");
-        let runner = ShellRunner { root: temp.path().to_owned(), breaks: Breaks::Never };
+        let runner = ShellRunner { root: temp.path().to_owned(), failure: RunnerFailure::Never };
         let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-        let (outputs, base) = (WholeOutputs::new(), BaseView::default());
-        let out = Self { temp, runner, dir, read_set, settings, tests: None, outputs, base };
+        let (outputs, base) = (FullOutputs::new(), BaseView::default());
+        let out = Self { temp, runner, dir, read_set, settings, test_runner: None, outputs, base };
         for (path, text) in files {
-            out.write(path, text);
+            out.write_file(path, text);
         }
         out
     }
 
     /// From now on a command's end is not learned: it ran, and its sandbox is lost.
-    pub(crate) fn breaks(&mut self) {
-        self.runner.breaks = Breaks::Host;
+    pub(crate) fn lose_sandbox(&mut self) {
+        self.runner.failure = RunnerFailure::Host;
     }
 
     /// From now on a command runs to its end, and the workspace cannot be put in order after it.
-    pub(crate) fn cannot_be_restored(&mut self) {
-        self.runner.breaks = Breaks::Workspace;
+    pub(crate) fn fail_restore(&mut self) {
+        self.runner.failure = RunnerFailure::Workspace;
     }
 
-    pub(crate) fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn full_path(&self, path: &str) -> PathBuf {
         self.temp.path().join(path)
     }
 
-    pub(crate) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) {
-        let path = self.path(path);
+    pub(crate) fn write_file(&self, path: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.full_path(path);
         std::fs::create_dir_all(path.parent().expect("has a parent")).expect("makes folders");
         std::fs::write(path, bytes).expect("writes");
     }
 
-    pub(crate) fn read(&self, path: &str) -> String {
-        std::fs::read_to_string(self.path(path)).expect("reads")
+    pub(crate) fn read_file(&self, path: &str) -> String {
+        std::fs::read_to_string(self.full_path(path)).expect("reads")
     }
 
-    pub(crate) fn link(&self, name: &str, target: impl AsRef<Path>) {
-        std::os::unix::fs::symlink(target, self.path(name)).expect("links");
+    pub(crate) fn create_link(&self, name: &str, target: impl AsRef<Path>) {
+        std::os::unix::fs::symlink(target, self.full_path(name)).expect("links");
     }
 
-    pub(crate) fn mode(&self, path: &str) -> u32 {
-        std::fs::metadata(self.path(path)).expect("is there").permissions().mode() & 0o7777
+    pub(crate) fn file_mode(&self, path: &str) -> u32 {
+        std::fs::metadata(self.full_path(path)).expect("is there").permissions().mode() & 0o7777
     }
 
-    pub(crate) fn chmod(&self, path: &str, mode: u32) {
-        std::fs::set_permissions(self.path(path), std::fs::Permissions::from_mode(mode))
+    pub(crate) fn set_mode(&self, path: &str, mode: u32) {
+        std::fs::set_permissions(self.full_path(path), std::fs::Permissions::from_mode(mode))
             .expect("changes mode");
     }
 
     /// All files, sorted.
-    pub(crate) fn names(&self) -> Vec<String> {
-        fn walk(base: &Path, at: &Path, out: &mut Vec<String>) {
+    pub(crate) fn file_names(&self) -> Vec<String> {
+        fn collect_names(base: &Path, at: &Path, out: &mut Vec<String>) {
             for entry in std::fs::read_dir(at).expect("lists") {
                 let path = entry.expect("entry").path();
                 if path.is_dir() {
-                    walk(base, &path, out);
+                    collect_names(base, &path, out);
                 } else {
                     out.push(path.strip_prefix(base).expect("below").to_string_lossy().into_owned());
                 }
             }
         }
         let mut out = Vec::new();
-        walk(self.temp.path(), self.temp.path(), &mut out);
+        collect_names(self.temp.path(), self.temp.path(), &mut out);
         out.sort();
         out
     }
 
     /// Does something in it as a tool would.
-    pub(crate) fn with<'a, T>(&'a self, act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>) -> T {
+    pub(crate) fn with_context<'a, T>(
+        &'a self,
+        act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>,
+    ) -> T {
         let context = ToolContext {
             root: &self.dir,
             runner: &self.runner,
             read_set: &self.read_set,
             settings: &self.settings,
-            tests: self.tests.as_ref(),
+            test_runner: self.test_runner.as_ref(),
             outputs: &self.outputs,
             base: &self.base,
             memory: &NoMemory,
@@ -127,8 +131,8 @@ impl Workspace {
     }
 
     /// Runs a tool and takes what it read into the read set, as the driver does.
-    pub(crate) fn call(&mut self, name: &str, args: Value) -> ToolOutcome {
-        let outcome = self.with(|context| Box::pin(execute(context, name, &args)));
+    pub(crate) fn call_tool(&mut self, name: &str, args: Value) -> ToolOutcome {
+        let outcome = self.with_context(|context| Box::pin(execute_tool(context, name, &args)));
         for seen in &outcome.facts.read {
             self.read_set.insert(seen.path.clone(), seen.hash);
         }
@@ -138,24 +142,25 @@ impl Workspace {
 
 struct ShellRunner {
     root: PathBuf,
-    breaks: Breaks,
+    failure: RunnerFailure,
 }
 
 /// What goes wrong after a command.
-enum Breaks {
+enum RunnerFailure {
     Never,
     Host,
     Workspace,
 }
 
-impl Runner for ShellRunner {
+impl CommandRunner for ShellRunner {
     fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
         Box::pin(async move {
-            let done = run(&self.root, &spec).map_err(|error| RunnerError::of_host(error.to_string()))?;
-            match self.breaks {
-                Breaks::Never => Ok(done),
-                Breaks::Host => Err(RunnerError::of_host("the sandbox is lost")),
-                Breaks::Workspace => Err(RunnerError {
+            let done = run_shell(&self.root, &spec)
+                .map_err(|error| RunnerError::from_host_fault(error.to_string()))?;
+            match self.failure {
+                RunnerFailure::Never => Ok(done),
+                RunnerFailure::Host => Err(RunnerError::from_host_fault("the sandbox is lost")),
+                RunnerFailure::Workspace => Err(RunnerError {
                     reason: "folders nest too deep".to_owned(),
                     fault: RunnerFault::Workspace,
                     output: Some(Box::new(done)),
@@ -166,11 +171,11 @@ impl Runner for ShellRunner {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a stand-in for the sandbox, which these tests do not build")]
-fn run(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
+fn run_shell(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
     let cwd = spec
         .cwd
         .as_ref()
-        .map_or_else(|| root.to_owned(), |cwd| root.join(super::file_access::files::os(cwd)));
+        .map_or_else(|| root.to_owned(), |cwd| root.join(super::file_access::files::os_path(cwd)));
     // `timeout` ends the whole line; its own status for that is 124.
     let seconds = format!("{}", spec.timeout_ms.div_ceil(1000));
     let mut child = std::process::Command::new("timeout")
@@ -191,11 +196,16 @@ fn run(root: &Path, spec: &CommandSpec) -> std::io::Result<CommandOutput> {
     let stderr = errors.join().expect("no panic")?;
     let status = child.wait()?;
     let ended = match (status.code(), status.signal()) {
-        (Some(124 | 137), _) | (None, Some(9)) => Ended::TimedOut,
-        (Some(code), _) => Ended::Exit(code),
-        (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+        (Some(124 | 137), _) | (None, Some(9)) => CommandEnd::TimedOut,
+        (Some(code), _) => CommandEnd::Exit(code),
+        (None, signal) => CommandEnd::Signal(signal.unwrap_or(0)),
     };
     let captured =
-        |bytes: Vec<u8>| Captured { total_bytes: bytes.len() as u64, head: bytes, tail: Vec::new() };
-    Ok(CommandOutput { ended, stdout: captured(stdout), stderr: captured(stderr), put_back: Vec::new() })
+        |bytes: Vec<u8>| CapturedStream { total_bytes: bytes.len() as u64, head: bytes, tail: Vec::new() };
+    Ok(CommandOutput {
+        ended,
+        stdout: captured(stdout),
+        stderr: captured(stderr),
+        restored_paths: Vec::new(),
+    })
 }

@@ -29,7 +29,7 @@ pub enum BlobError {
 }
 
 /// Reads blobs.
-pub trait Blobs: Sync {
+pub trait BlobReader: Sync {
     /// The bytes of `blob`. Callers check them against the reference.
     ///
     /// # Errors
@@ -47,9 +47,9 @@ pub trait BlobSink: Send {
 }
 
 /// Reads a blob and checks that it is the one asked for.
-pub(super) async fn get_checked(blobs: &impl Blobs, blob: &BlobRef) -> Result<Bytes, BlobError> {
+pub(super) async fn get_verified(blobs: &impl BlobReader, blob: &BlobRef) -> Result<Bytes, BlobError> {
     let bytes = blobs.get(blob).await?;
-    if BlobRef::of(&bytes) == *blob { Ok(bytes) } else { Err(BlobError::Damaged(blob.hash)) }
+    if BlobRef::for_bytes(&bytes) == *blob { Ok(bytes) } else { Err(BlobError::Damaged(blob.hash)) }
 }
 
 /// Blobs that the caller must ship with the append that names them; each content once.
@@ -68,7 +68,7 @@ impl PendingBlobs {
         }
     }
 
-    pub(super) fn keep(&mut self, mut named: impl FnMut(&BlobRef) -> bool) {
+    pub(super) fn retain(&mut self, mut named: impl FnMut(&BlobRef) -> bool) {
         let all = std::mem::take(self);
         all.blobs
             .into_iter()
@@ -97,7 +97,7 @@ impl PendingBlobs {
     }
 
     /// Their sizes together, in bytes.
-    pub const fn bytes(&self) -> u64 {
+    pub const fn total_bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -125,7 +125,7 @@ impl MemoryBlobs {
     }
 }
 
-impl Blobs for MemoryBlobs {
+impl BlobReader for MemoryBlobs {
     async fn get(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
         self.blobs.get(&blob.hash).cloned().ok_or(BlobError::Missing(blob.hash))
     }

@@ -15,9 +15,9 @@ use std::{
 
 use bytes::Bytes;
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::BlobHash,
-    snapshot::{Base, Entry, EntryKind, GitBase, Manifest, ManifestError, Tree},
+    snapshot::{Entry, EntryKind, GitBase, Manifest, ManifestError, MerkleTree, WorkspaceBase},
 };
 use nix::{
     errno::Errno,
@@ -25,23 +25,23 @@ use nix::{
 };
 
 use super::{
-    blobs::{BlobError, Blobs, get_checked},
-    contents::{BaseObjects, CachedGit},
+    blobs::{BlobError, BlobReader, get_verified},
+    content_reader::{BaseObjects, CachedGitBase},
     disk::{
-        file_stat::Stat,
-        handles::{Owner, TreeWriter, join, open_folder, open_root, split, stat_child},
+        dirfd::{FileOwner, TreeWriter, join_path, open_folder, open_root, split_path, stat_child},
+        file_stat::StatData,
     },
     repository::{
-        commit_listing::safe_path,
-        git::{GitCallError, GitDir, ObjectFormat, alternates_file, parse_index},
+        commit_listing::parse_safe_path,
+        git::{GitCallError, GitDir, ObjectFormat, format_alternates, parse_git_index},
     },
     snapshot::{
-        ignored::IgnoreRules,
-        index::{Index, Slot, What},
-        merge::{Area, FOLDER_MODE, Limits, folder_entry},
+        ignore_rules::IgnoreRules,
+        index::{IndexSlot, SlotState, SnapshotIndex},
+        index_updater::{DEFAULT_FOLDER_MODE, SnapshotLimits, TrackedArea, folder_entry},
         open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, Workspace},
         snapshot_error::SnapshotError,
-        walk::{ALTERNATES, listing_of},
+        walk::{ALTERNATES_PATH, detect_listing_mode},
     },
 };
 
@@ -51,7 +51,7 @@ pub struct WorkspaceOptions {
     /// Folder for packs of bases, shared by all processes of this machine; made if missing.
     pub cache_dir: PathBuf,
     /// Owner of what is written; docket's own user if `None`.
-    pub owner: Option<Owner>,
+    pub owner: Option<FileOwner>,
     /// Files larger than this, in bytes, are left out of snapshots.
     pub file_bytes_max: u64,
 }
@@ -86,21 +86,21 @@ pub enum MaterializeError {
     Manifest(#[from] ManifestError),
     /// The parts of the base contradict each other.
     #[error("the base of this task is damaged: {0}; submit the task anew")]
-    Base(String),
+    DamagedBase(String),
     /// git could not read the pack.
     #[error("git could not read the base's pack")]
     Git(#[from] GitCallError),
     /// The finished workspace could not be looked at.
     #[error("the workspace could not be read after it was made")]
-    Look(#[from] SnapshotError),
+    Scan(#[from] SnapshotError),
 }
 
 impl MaterializeError {
-    fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+    fn io_error_at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), source }
     }
 
-    fn errno(path: &Path) -> impl Fn(Errno) -> Self {
+    fn errno_error_at(path: &Path) -> impl Fn(Errno) -> Self {
         move |errno| Self::Io { path: path.to_owned(), source: errno.into() }
     }
 }
@@ -111,30 +111,30 @@ impl MaterializeError {
 /// [`MaterializeError`]; `dir` may then hold a part of the files.
 pub async fn materialize(
     dir: &Path,
-    base: &Base,
-    blobs: &impl Blobs,
+    base: &WorkspaceBase,
+    blobs: &impl BlobReader,
     options: &WorkspaceOptions,
 ) -> Result<Workspace, MaterializeError> {
-    let io = MaterializeError::io(dir);
+    let io = MaterializeError::io_error_at(dir);
     fs::create_dir_all(dir).map_err(&io)?;
     if fs::read_dir(dir).map_err(&io)?.next().is_some() {
         return Err(MaterializeError::NotEmpty(dir.to_owned()));
     }
-    let cached = cached_base(base, blobs, &options.cache_dir).await?;
-    let mut workspace = Workspace::bare(dir, cached, options)?;
+    let cached = ensure_cached_base(base, blobs, &options.cache_dir).await?;
+    let mut workspace = Workspace::with_empty_index(dir, cached, options)?;
     if let Some(owner) = options.owner {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        fchown(&workspace.root, Some(uid), Some(gid)).map_err(MaterializeError::errno(dir))?;
+        fchown(&workspace.root, Some(uid), Some(gid)).map_err(MaterializeError::errno_error_at(dir))?;
     }
-    let result = fill(&mut workspace).await;
+    let result = write_base_files(&mut workspace).await;
     let base = &workspace.base.base;
     match result {
         // A cache that was damaged since it was written: from the blobs once more, then the error stands.
-        Err(MaterializeError::Git(_) | MaterializeError::Base(_)) if base.git.is_some() => {
-            forget_cached(base, &options.cache_dir);
-            let again = cached_base(base, blobs, &options.cache_dir).await?;
+        Err(MaterializeError::Git(_) | MaterializeError::DamagedBase(_)) if base.git.is_some() => {
+            remove_cached_base(base, &options.cache_dir);
+            let again = ensure_cached_base(base, blobs, &options.cache_dir).await?;
             workspace.base = again;
-            fill(&mut workspace).await?;
+            write_base_files(&mut workspace).await?;
         }
         result => result?,
     }
@@ -149,39 +149,43 @@ impl Workspace {
     /// [`MaterializeError`].
     pub async fn open(
         dir: &Path,
-        base: &Base,
-        blobs: &impl Blobs,
+        base: &WorkspaceBase,
+        blobs: &impl BlobReader,
         options: &WorkspaceOptions,
     ) -> Result<Self, MaterializeError> {
-        let cached = cached_base(base, blobs, &options.cache_dir).await?;
-        let mut workspace = Self::bare(dir, cached, options)?;
-        workspace.rules = read_rules(&workspace.base).await?;
+        let cached = ensure_cached_base(base, blobs, &options.cache_dir).await?;
+        let mut workspace = Self::with_empty_index(dir, cached, options)?;
+        workspace.ignore_rules = read_ignore_rules(&workspace.base).await?;
         Ok(workspace)
     }
 
-    fn bare(dir: &Path, base: BaseObjects, options: &WorkspaceOptions) -> Result<Self, MaterializeError> {
-        let path = fs::canonicalize(dir).map_err(MaterializeError::io(dir))?;
-        let root = open_root(&path).map_err(MaterializeError::errno(&path))?;
-        let listing = listing_of(root.as_fd());
+    fn with_empty_index(
+        dir: &Path,
+        base: BaseObjects,
+        options: &WorkspaceOptions,
+    ) -> Result<Self, MaterializeError> {
+        let path = fs::canonicalize(dir).map_err(MaterializeError::io_error_at(dir))?;
+        let root = open_root(&path).map_err(MaterializeError::errno_error_at(&path))?;
+        let listing = detect_listing_mode(root.as_fd());
         Ok(Self {
             path,
             root,
             base,
-            rules: IgnoreRules::default(),
-            work: Area::default(),
-            git: Area::default(),
-            tree: Tree::default(),
+            ignore_rules: IgnoreRules::default(),
+            work_area: TrackedArea::default(),
+            git_area: TrackedArea::default(),
+            tree: MerkleTree::default(),
             owner: options.owner,
-            limits: Limits { file: options.file_bytes_max, total: SNAPSHOT_BYTES_MAX },
-            listing,
+            limits: SnapshotLimits { file_bytes: options.file_bytes_max, total_bytes: SNAPSHOT_BYTES_MAX },
+            listing_mode: listing,
         })
     }
 }
 
 /// Writes all files and the git folder, and fills the index with what was written.
-async fn fill(workspace: &mut Workspace) -> Result<(), MaterializeError> {
+async fn write_base_files(workspace: &mut Workspace) -> Result<(), MaterializeError> {
     let path = workspace.path.clone();
-    let errno = MaterializeError::errno(&path);
+    let errno = MaterializeError::errno_error_at(&path);
     let root = || open_folder(workspace.root.as_fd(), b"").map_err(&errno);
     let (mut writer, reader) = (TreeWriter::new(root()?, workspace.owner), root()?);
     let mut written = Vec::new();
@@ -194,75 +198,75 @@ async fn fill(workspace: &mut Workspace) -> Result<(), MaterializeError> {
             git.objects
                 .get(&entry.hash)
                 .cloned()
-                .ok_or_else(|| MaterializeError::Base(format!("git's index lacks `{path}`")))
+                .ok_or_else(|| MaterializeError::DamagedBase(format!("git's index lacks `{path}`")))
         });
         let objects = objects.collect::<Result<Vec<_>, _>>()?;
         git.dir
             .read_blobs(&objects, |at, bytes| {
                 let (path, entry) = files[at];
                 if BlobHash::of(&bytes) != entry.hash {
-                    return Err(MaterializeError::Base(format!(
+                    return Err(MaterializeError::DamagedBase(format!(
                         "`{path}` has another content than recorded"
                     )));
                 }
-                if split(path.as_bytes()).1 == b".gitignore" {
-                    rules.add(split(path.as_bytes()).0, &bytes);
+                if split_path(path.as_bytes()).1 == b".gitignore" {
+                    rules.add_gitignore(split_path(path.as_bytes()).0, &bytes);
                 }
-                writer.put(path, entry, &bytes).map_err(&errno)?;
-                written.push((path.clone(), *entry, writer.stat(path).map_err(&errno)?));
+                writer.write_entry(path, entry, &bytes).map_err(&errno)?;
+                written.push((path.clone(), *entry, writer.stat_path(path).map_err(&errno)?));
                 Ok(())
             })
             .await?;
     }
     for (path, entry) in base.manifest.entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Dir) {
-        writer.put(path, entry, &[]).map_err(&errno)?;
+        writer.write_entry(path, entry, &[]).map_err(&errno)?;
     }
     for (path, entry) in base.manifest.entries.iter().rev().filter(|(_, e)| e.kind == EntryKind::Dir) {
         writer.set_folder_mode(path.as_bytes(), entry.mode).map_err(&errno)?;
     }
     let mut git_written = Vec::new();
-    for (path, entry, bytes) in git_skeleton(base) {
-        writer.put(&path, &entry, &bytes).map_err(&errno)?;
+    for (path, entry, bytes) in initial_git_files(base) {
+        writer.write_entry(&path, &entry, &bytes).map_err(&errno)?;
         if entry.kind == EntryKind::File {
-            git_written.push((path.clone(), entry, writer.stat(&path).map_err(&errno)?));
+            git_written.push((path.clone(), entry, writer.stat_path(&path).map_err(&errno)?));
         }
     }
     write_alternates(&mut writer, base).map_err(&errno)?;
 
-    let looked_at = workspace.now()?;
+    let looked_at = workspace.filesystem_time()?;
     let folders: Vec<_> = base.manifest.entries.iter().filter(|(_, e)| e.kind == EntryKind::Dir).collect();
-    let work = index_of(&reader, &rules, written, &folders, looked_at).map_err(&errno)?;
-    let skeleton = git_skeleton(base);
+    let work = build_index(&reader, &rules, written, &folders, looked_at).map_err(&errno)?;
+    let skeleton = initial_git_files(base);
     let folders: Vec<_> =
         skeleton.iter().filter(|(_, e, _)| e.kind == EntryKind::Dir).map(|(p, e, _)| (p, e)).collect();
     let no_rules = IgnoreRules::default();
-    let git = index_of(&reader, &no_rules, git_written, &folders, looked_at).map_err(&errno)?;
-    workspace.tree = Tree::default();
+    let git = build_index(&reader, &no_rules, git_written, &folders, looked_at).map_err(&errno)?;
+    workspace.tree = MerkleTree::default();
     for (path, entry) in &workspace.base.manifest.entries {
-        workspace.tree.set(path, Some(*entry));
+        workspace.tree.set_entry(path, Some(*entry));
     }
-    workspace.work = Area { index: work, ..Area::default() };
-    workspace.git = Area { index: git, ..Area::default() };
-    workspace.rules = rules;
+    workspace.work_area = TrackedArea { index: work, ..TrackedArea::default() };
+    workspace.git_area = TrackedArea { index: git, ..TrackedArea::default() };
+    workspace.ignore_rules = rules;
     Ok(())
 }
 
-type Written = Vec<(WorkPath, Entry, nix::sys::stat::FileStat)>;
+type WrittenFiles = Vec<(WorkspacePath, Entry, nix::sys::stat::FileStat)>;
 
 /// The index of what was just written, so that the first walk reads none of it again.
-fn index_of(
+fn build_index(
     root: &impl AsFd,
     rules: &IgnoreRules,
-    written: Written,
-    folders: &[(&WorkPath, &Entry)],
+    written: WrittenFiles,
+    folders: &[(&WorkspacePath, &Entry)],
     looked_at: (i64, i64),
-) -> nix::Result<Index> {
-    let mut index = Index::default();
+) -> nix::Result<SnapshotIndex> {
+    let mut index = SnapshotIndex::default();
     for (path, entry, stat) in written {
-        let stat = Stat::of(&stat);
+        let stat = StatData::from_stat(&stat);
         let racy = stat.is_racy(looked_at);
-        let (folder, name) = split(path.as_bytes());
-        index.set(folder, name, Slot { stat, racy, what: What::Kept(entry) });
+        let (folder, name) = split_path(path.as_bytes());
+        index.set_slot(folder, name, IndexSlot { stat, racy, state: SlotState::Captured(entry) });
         index_folder(root, rules, &mut index, folder, None)?;
     }
     for (path, entry) in folders {
@@ -276,36 +280,42 @@ fn index_of(
 fn index_folder(
     root: &impl AsFd,
     rules: &IgnoreRules,
-    index: &mut Index,
+    index: &mut SnapshotIndex,
     path: &[u8],
     recorded: Option<u32>,
 ) -> nix::Result<bool> {
     if path.is_empty() {
         return Ok(false);
     }
-    let (folder, name) = split(path);
+    let (folder, name) = split_path(path);
     if recorded.is_none()
-        && let Some(What::Folder { ignored, .. }) = index.slot(folder, name).map(|slot| slot.what)
+        && let Some(SlotState::Folder { ignored, .. }) = index.slot(folder, name).map(|slot| slot.state)
     {
         return Ok(ignored);
     }
-    let ignored = index_folder(root, rules, index, folder, None)? || rules.names(path, true);
-    let stat = Stat::of(&stat_child(root.as_fd(), path)?);
-    index.set(folder, name, Slot { stat, racy: false, what: What::Folder { recorded, ignored } });
+    let ignored = index_folder(root, rules, index, folder, None)? || rules.matches(path, true);
+    let stat = StatData::from_stat(&stat_child(root.as_fd(), path)?);
+    index.set_slot(
+        folder,
+        name,
+        IndexSlot { stat, racy: false, state: SlotState::Folder { recorded, ignored } },
+    );
     Ok(ignored)
 }
 
-async fn read_rules(base: &BaseObjects) -> Result<IgnoreRules, MaterializeError> {
+async fn read_ignore_rules(base: &BaseObjects) -> Result<IgnoreRules, MaterializeError> {
     let mut rules = IgnoreRules::default();
     let Some(git) = &base.git else { return Ok(rules) };
-    let is_rules = |path: &WorkPath| split(path.as_bytes()).1 == b".gitignore";
+    let is_rules = |path: &WorkspacePath| split_path(path.as_bytes()).1 == b".gitignore";
     let files = base.manifest.entries.iter().filter(|(path, e)| is_rules(path) && e.kind != EntryKind::Dir);
     let (folders, objects): (Vec<_>, Vec<_>) = files
-        .filter_map(|(path, entry)| Some((split(path.as_bytes()).0, git.objects.get(&entry.hash)?.clone())))
+        .filter_map(|(path, entry)| {
+            Some((split_path(path.as_bytes()).0, git.objects.get(&entry.hash)?.clone()))
+        })
         .unzip();
     git.dir
         .read_blobs(&objects, |at, bytes| {
-            rules.add(folders[at], &bytes);
+            rules.add_gitignore(folders[at], &bytes);
             Ok::<(), GitCallError>(())
         })
         .await?;
@@ -313,13 +323,13 @@ async fn read_rules(base: &BaseObjects) -> Result<IgnoreRules, MaterializeError>
 }
 
 /// The `.git` of a fresh workspace, path by path; the same bytes on every machine.
-pub(super) fn git_skeleton(base: &BaseObjects) -> Vec<(WorkPath, Entry, Bytes)> {
+pub(super) fn initial_git_files(base: &BaseObjects) -> Vec<(WorkspacePath, Entry, Bytes)> {
     let (Some(git), Some(recorded)) = (&base.git, &base.base.git) else { return Vec::new() };
     let branch = recorded.branch.as_deref().filter(|name| is_branch_name(name)).unwrap_or("main");
     let config = format!(
         "{}[core]\n\tlogAllRefUpdates = true\n\thooksPath = /dev/null\n[gc]\n\tauto = 0\n\
          [maintenance]\n\tauto = false\n[user]\n\tname = docket\n\temail = docket@localhost\n",
-        git.format.config()
+        git.format.config_header()
     );
     let files: [(String, Bytes); 5] = [
         (".git/HEAD".to_owned(), format!("ref: refs/heads/{branch}\n").into()),
@@ -334,10 +344,12 @@ pub(super) fn git_skeleton(base: &BaseObjects) -> Vec<(WorkPath, Entry, Bytes)> 
     });
     // `info` holds the alternates alone, which no snapshot sees: so it counts as empty.
     let folders = [".git/objects/info", ".git/objects/pack", ".git/refs/tags"];
-    let folders = folders.map(|path| (path.to_owned(), folder_entry(FOLDER_MODE), Bytes::new()));
+    let folders = folders.map(|path| (path.to_owned(), folder_entry(DEFAULT_FOLDER_MODE), Bytes::new()));
     let all = files.chain(folders);
-    all.map(|(path, entry, bytes)| (WorkPath::new(path).expect("no part is empty or dots"), entry, bytes))
-        .collect()
+    all.map(|(path, entry, bytes)| {
+        (WorkspacePath::new(path).expect("no part is empty or dots"), entry, bytes)
+    })
+    .collect()
 }
 
 /// What git accepts below `refs/heads/`, more strictly than git itself.
@@ -352,11 +364,11 @@ fn is_branch_name(name: &str) -> bool {
 /// Tells the workspace's git where the cached base is on this machine.
 pub(super) fn write_alternates(writer: &mut TreeWriter, base: &BaseObjects) -> nix::Result<()> {
     let Some(objects) = base.objects_folder() else { return Ok(()) };
-    let bytes = alternates_file(&[&objects]);
+    let bytes = format_alternates(&[&objects]);
     let entry =
         Entry { kind: EntryKind::File, mode: 0o644, size: bytes.len() as u64, hash: BlobHash::of(&bytes) };
-    let path = WorkPath::new(ALTERNATES).expect("a constant without empty parts or dots");
-    writer.put(&path, &entry, &bytes)
+    let path = WorkspacePath::new(ALTERNATES_PATH).expect("a constant without empty parts or dots");
+    writer.write_entry(&path, &entry, &bytes)
 }
 
 /// The base's objects on this machine: from the cache, or written there from `blobs`. Two processes may do
@@ -364,38 +376,39 @@ pub(super) fn write_alternates(writer: &mut TreeWriter, base: &BaseObjects) -> n
 ///
 /// # Errors
 /// [`MaterializeError`].
-pub async fn cached_base(
-    base: &Base,
-    blobs: &impl Blobs,
+pub async fn ensure_cached_base(
+    base: &WorkspaceBase,
+    blobs: &impl BlobReader,
     cache_dir: &Path,
 ) -> Result<BaseObjects, MaterializeError> {
-    let manifest = Manifest::decode(&get_checked(blobs, &base.manifest).await?)?;
+    let manifest = Manifest::decode(&get_verified(blobs, &base.manifest).await?)?;
     if manifest.tree_hash() != base.tree {
-        return Err(MaterializeError::Base(
+        return Err(MaterializeError::DamagedBase(
             "its list of files has another tree hash than recorded".to_owned(),
         ));
     }
     for path in manifest.entries.keys() {
-        safe_path(path.as_bytes()).map_err(|error| MaterializeError::Base(error.to_string()))?;
+        parse_safe_path(path.as_bytes()).map_err(|error| MaterializeError::DamagedBase(error.to_string()))?;
     }
     let Some(recorded) = &base.git else {
         return Ok(BaseObjects { base: base.clone(), manifest, git: None });
     };
-    let format = ObjectFormat::of_hex(&recorded.commit)
-        .ok_or_else(|| MaterializeError::Base("its commit is no object name".to_owned()))?;
-    let dir = cache_dir.join(base_id(recorded));
+    let format = ObjectFormat::from_hex_oid(&recorded.commit)
+        .ok_or_else(|| MaterializeError::DamagedBase("its commit is no object name".to_owned()))?;
+    let dir = cache_dir.join(base_cache_key(recorded));
     if !dir.is_dir() {
-        write_cache(&dir, recorded, format, blobs, cache_dir).await?;
+        write_cached_base(&dir, recorded, format, blobs, cache_dir).await?;
     }
     let index = match fs::read(dir.join("index")) {
         Ok(bytes) if BlobHash::of(&bytes) == recorded.index.hash => Bytes::from(bytes),
-        Ok(_) | Err(_) => get_checked(blobs, &recorded.index).await?,
+        Ok(_) | Err(_) => get_verified(blobs, &recorded.index).await?,
     };
     let mut objects = HashMap::new();
-    let unread = || MaterializeError::Base("git's index file does not read".to_owned());
+    let unread = || MaterializeError::DamagedBase("git's index file does not read".to_owned());
     let mut add = |index: &[u8], prefix: &[u8]| {
-        for file in parse_index(index, format).ok_or_else(unread)? {
-            let entry = WorkPath::new(join(prefix, &file.path)).and_then(|path| manifest.entries.get(&path));
+        for file in parse_git_index(index, format).ok_or_else(unread)? {
+            let entry = WorkspacePath::new(join_path(prefix, &file.path))
+                .and_then(|path| manifest.entries.get(&path));
             if let Some(entry) = entry.filter(|entry| entry.kind != EntryKind::Dir) {
                 objects.insert(entry.hash, (file.oid, entry.size));
             }
@@ -405,32 +418,32 @@ pub async fn cached_base(
     add(&index, &[])?;
     for module in &recorded.submodules {
         if let Some(index) = &module.index {
-            add(&get_checked(blobs, index).await?, module.path.as_bytes())?;
+            add(&get_verified(blobs, index).await?, module.path.as_bytes())?;
         }
     }
-    let git = CachedGit { dir: GitDir::open(&dir), format, index, objects };
+    let git = CachedGitBase { dir: GitDir::open(&dir), format, index, objects };
     Ok(BaseObjects { base: base.clone(), manifest, git: Some(git) })
 }
 
-async fn write_cache(
+async fn write_cached_base(
     dir: &Path,
     base: &GitBase,
     format: ObjectFormat,
-    blobs: &impl Blobs,
+    blobs: &impl BlobReader,
     cache_dir: &Path,
 ) -> Result<(), MaterializeError> {
-    let io = MaterializeError::io(dir);
+    let io = MaterializeError::io_error_at(dir);
     fs::create_dir_all(cache_dir).map_err(&io)?;
     let temporary = tempfile::Builder::new().prefix(".making-").tempdir_in(cache_dir).map_err(&io)?;
     GitDir::create(temporary.path(), format, &[]).map_err(&io)?;
-    let name = format!("objects/pack/pack-{}", &base_id(base)[..40]);
+    let name = format!("objects/pack/pack-{}", &base_cache_key(base)[..40]);
     let mut pack = fs::File::create(temporary.path().join(format!("{name}.pack"))).map_err(&io)?;
     for part in &base.pack {
-        io::Write::write_all(&mut pack, &get_checked(blobs, part).await?).map_err(&io)?;
+        io::Write::write_all(&mut pack, &get_verified(blobs, part).await?).map_err(&io)?;
     }
-    let idx = get_checked(blobs, &base.pack_index).await?;
+    let idx = get_verified(blobs, &base.pack_index).await?;
     fs::write(temporary.path().join(format!("{name}.idx")), &idx).map_err(&io)?;
-    fs::write(temporary.path().join("index"), get_checked(blobs, &base.index).await?).map_err(&io)?;
+    fs::write(temporary.path().join("index"), get_verified(blobs, &base.index).await?).map_err(&io)?;
     // Without it git would look for the commit's parents.
     fs::write(temporary.path().join("shallow"), format!("{}\n", base.commit)).map_err(&io)?;
     // The sandboxed user reads here.
@@ -449,16 +462,16 @@ async fn write_cache(
 }
 
 /// Moves a cached base aside before removing it, so that no process ever finds half of one.
-fn forget_cached(base: &Base, cache_dir: &Path) {
+fn remove_cached_base(base: &WorkspaceBase, cache_dir: &Path) {
     let Some(git) = &base.git else { return };
     if let Ok(grave) = tempfile::Builder::new().prefix(".damaged-").tempdir_in(cache_dir) {
         // Where it cannot be moved the second try fails as the first did, and says so.
-        let _moved = fs::rename(cache_dir.join(base_id(git)), grave.path().join(OsStr::new("base")));
+        let _moved = fs::rename(cache_dir.join(base_cache_key(git)), grave.path().join(OsStr::new("base")));
     }
 }
 
 /// Names a base by what its git part holds.
-fn base_id(base: &GitBase) -> String {
+fn base_cache_key(base: &GitBase) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(base.commit.as_bytes());
     for blob in base.pack.iter().chain([&base.pack_index, &base.index]) {

@@ -13,40 +13,42 @@
 //! for a model may write there.
 
 mod blobs;
-mod contents;
+mod content_reader;
 pub(crate) mod delivery;
 pub(crate) mod disk;
 mod materialize;
+mod merge_child;
 pub(crate) mod pin;
 pub(crate) mod repository;
 mod restore;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
-mod three_way;
 pub(crate) mod tree_view;
 
-pub use blobs::{BlobError, BlobSink, Blobs, MemoryBlobs, PendingBlobs};
-pub use contents::{BaseObjects, Contents, ContentsError};
-pub use delivery::commit_message::CommitText;
-pub use delivery::deliver::{DeliverError, ResultCommit, Signature, build_result};
-pub use delivery::delivery_check::{RemoteBranch, check_branch_is_free, look_at_remote_branch};
-pub use delivery::onto::{Made, Own, Wanted, Whose};
-pub use delivery::patch::{BeyondGit, LinesChanged, TreeDiff, compare_trees};
-pub use delivery::push::{PushError, Pushed, Remote};
-pub use disk::handles::Owner;
-pub use materialize::{MaterializeError, WorkspaceOptions, cached_base, materialize};
-pub use pin::base::{PIN_PART_BYTES, PinNote, PinOptions, Pinned, pin};
+pub use blobs::{BlobError, BlobReader, BlobSink, MemoryBlobs, PendingBlobs};
+pub use content_reader::{BaseObjects, ContentReader, ContentsError};
+pub use delivery::commit_message::CommitMessage;
+pub use delivery::delivery_check::{RemoteBranch, check_branch_is_free, check_remote_branch};
+pub use delivery::push::{GitRemote, PushError, PushOutcome};
+pub use delivery::rebase::{BranchDelivery, CommitOrigin, DeliveredBranch, DeliveredCommit};
+pub use delivery::result_commit::{CommitSignature, DeliverError, ResultCommit, build_result};
+pub use delivery::tree_diff::{LineCounts, PatchOmission, TreeDiff, compare_trees};
+pub use disk::dirfd::FileOwner;
+pub use materialize::{MaterializeError, WorkspaceOptions, ensure_cached_base, materialize};
+pub use merge_child::{MergeConflict, MergeOutcome, ParentTree, merge_child_changes};
+pub use pin::base::{PIN_PART_BYTES, PinNote, PinOptions, PinnedBase, pin_base};
 pub use repository::git::GitCallError;
+pub use repository::local_repo::{BaseSource, DirtyTreePolicy};
 pub use repository::pin_error::PinError;
-pub use repository::source::{DirtyTree, Source};
-pub use restore::{PutBack, RestoreTarget, Restored, put_back, restore};
-pub(crate) use snapshot::ignored::VENV_FOLDER;
+pub use restore::{RestoreReport, RestoreTarget, RevertOutcome, restore, revert_disallowed_changes};
+pub(crate) use snapshot::ignore_rules::VENV_FOLDER;
 pub use snapshot::open_workspace::{FILE_BYTES_MAX, SNAPSHOT_BYTES_MAX, SnapshotDelta, Workspace};
 pub use snapshot::snapshot_error::{RestoreError, SnapshotError};
-pub use three_way::{Conflict, Ours, TakenOver, take_over};
 pub use tree_view::blame::{BLAME_BYTES_MAX, BlameError, BlamedLine, LineAuthors, blame};
-pub use tree_view::checkout::{CheckedOut, CheckoutError, checkout};
-pub use tree_view::past::{Child, PathDiff, Standing, changed_paths, nearest_paths, standing_at, tree_of};
-pub use tree_view::touches::{Cause, Touch, touches};
-pub use tree_view::view::{ChangeView, FileDiff, diff_manifests, tree_at};
+pub use tree_view::checkout::{CheckoutError, CheckoutReport, checkout};
+pub use tree_view::manifest_diff::{ChangeView, FileDiff, apply_changes, diff_manifests};
+pub use tree_view::path_history::{ChangeCause, PathChangeEvent, path_changes};
+pub use tree_view::path_state::{
+    FolderEntry, PathDiff, PathState, changed_paths, path_state_at, similar_paths, tree_with_overlay,
+};

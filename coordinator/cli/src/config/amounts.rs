@@ -3,13 +3,14 @@
 use docket_worker::bootstrap::SandboxChoice;
 
 /// What a temperature may be, for people.
-pub(crate) const TEMPERATURE: &str = "a number from 0 to 2 with at most nine decimals, such as \"0.2\"";
+pub(crate) const ALLOWED_TEMPERATURE: &str =
+    "a number from 0 to 2 with at most nine decimals, such as \"0.2\"";
 
 /// What [`dollars`] takes, for people.
-pub(crate) const DOLLARS: &str = "dollars above 0 with at most nine decimals, such as \"2.50\"";
+pub(crate) const ALLOWED_DOLLARS: &str = "dollars above 0 with at most nine decimals, such as \"2.50\"";
 
 /// An amount in nano-dollars.
-pub(crate) fn dollars(text: &str) -> Option<u64> {
+pub(crate) fn parse_nano_dollars(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
@@ -20,7 +21,7 @@ pub(crate) fn dollars(text: &str) -> Option<u64> {
 }
 
 /// A sandbox by its name.
-pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
+pub(crate) fn parse_sandbox_choice(text: &str) -> Option<SandboxChoice> {
     match text {
         "auto" => Some(SandboxChoice::Auto),
         "bubblewrap" => Some(SandboxChoice::Bubblewrap),
@@ -31,20 +32,20 @@ pub(crate) fn sandbox(text: &str) -> Option<SandboxChoice> {
 }
 
 /// What [`size`] takes, for people.
-pub(crate) const SIZE: &str = "a size of at least 16MiB, such as 512MiB, 2GiB or a number of bytes";
+pub(crate) const ALLOWED_SIZE: &str = "a size of at least 16MiB, such as 512MiB, 2GiB or a number of bytes";
 
 /// A number of bytes: plain, or with KiB, MiB, GiB or TiB behind it.
 ///
 /// # Errors
 /// What it must be.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let (number, shift) = UNITS
         .iter()
         .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift)))
         .unwrap_or((text, 0));
     let bytes = number.trim().replace('_', "").parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not {SIZE}"))
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not {ALLOWED_SIZE}"))
 }
 
 #[cfg(test)]
@@ -52,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units_of_1024() {
-        assert_eq!(size("512MiB"), Ok(512 << 20));
-        assert_eq!(size("3 GiB"), Ok(3 << 30));
-        assert_eq!(size("4_096"), Ok(4096));
+    fn size_units_are_powers_of_1024() {
+        assert_eq!(parse_size("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_size("3 GiB"), Ok(3 << 30));
+        assert_eq!(parse_size("4_096"), Ok(4096));
         for wrong in ["", "0", "MiB", "-1", "1.5GiB", "5MB", "20000000TiB"] {
-            assert!(size(wrong).is_err(), "{wrong}");
+            assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
 }

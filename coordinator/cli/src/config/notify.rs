@@ -6,16 +6,16 @@ use std::{collections::BTreeSet, path::PathBuf};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use docket_schema::{
     ids::QueueName,
-    system::{NotificationKind, is_target},
+    system::{NotificationKind, is_target_name},
 };
 use docket_worker::secret::Secret;
 use toml::{Table, Value};
 use url::Url;
 
-use super::plain;
+use super::to_env_text;
 
 /// What can be said of one.
-const KEYS: [&str; 13] = [
+const TARGET_KEYS: [&str; 13] = [
     "name",
     "url",
     "secret",
@@ -36,7 +36,7 @@ const TARGETS_MAX: usize = 50;
 /// Bytes that a secret may have, as the specification of Standard Webhooks asks for.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 /// What a secret may be.
-pub(crate) const SECRET: &str = "whsec_ and the base64 of 24 to 64 bytes, as `echo whsec_$(head -c 32 /dev/urandom | base64)` makes one; \
+pub(crate) const ALLOWED_SECRET: &str = "whsec_ and the base64 of 24 to 64 bytes, as `echo whsec_$(head -c 32 /dev/urandom | base64)` makes one; \
                       of several, to change them, the first is the newest";
 
 /// Somebody who is told.
@@ -45,9 +45,9 @@ pub(crate) struct NotifyTarget {
     /// Its name.
     pub(crate) name: String,
     /// How it is reached.
-    pub(crate) to: To,
+    pub(crate) destination: NotifyDestination,
     /// Of what it is told.
-    pub(crate) on: Vec<NotificationKind>,
+    pub(crate) kinds: Vec<NotificationKind>,
     /// Of these queues alone.
     pub(crate) queues: Vec<QueueName>,
     /// Of these batches alone.
@@ -64,13 +64,13 @@ pub(crate) struct NotifyTarget {
 
 /// How it is reached.
 #[derive(Debug, Clone)]
-pub(crate) enum To {
+pub(crate) enum NotifyDestination {
     /// By a signed request.
     Webhook {
         /// Where to.
         url: Url,
         /// What it is signed with.
-        secret: SecretAt,
+        secret: SecretSource,
     },
     /// By running this program.
     Command {
@@ -83,9 +83,9 @@ pub(crate) enum To {
 
 /// Where secrets are.
 #[derive(Debug, Clone)]
-pub(crate) enum SecretAt {
+pub(crate) enum SecretSource {
     /// Here.
-    Here(Vec<Secret>),
+    Inline(Vec<Secret>),
     /// In a variable of the environment.
     Env(String),
     /// In a file.
@@ -93,26 +93,28 @@ pub(crate) enum SecretAt {
 }
 
 /// A secret's bytes.
-pub(crate) fn key_of(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_secret(text: &str) -> Option<Vec<u8>> {
     let bytes = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
     SECRET_BYTES.contains(&bytes.len()).then_some(bytes)
 }
 
 /// Several secrets, one beside the other.
-pub(crate) fn secrets_in(text: &str) -> Option<Vec<Secret>> {
+pub(crate) fn parse_secrets(text: &str) -> Option<Vec<Secret>> {
     let parts: Vec<&str> = text.split([',', ' ', '\t', '\r', '\n']).filter(|part| !part.is_empty()).collect();
-    let good = !parts.is_empty() && parts.iter().all(|part| key_of(part).is_some());
+    let good = !parts.is_empty() && parts.iter().all(|part| decode_secret(part).is_some());
     good.then(|| parts.into_iter().filter_map(Secret::new).collect())
 }
 
 impl NotifyTarget {
     /// What must not be shown of it, as far as it is at hand.
-    pub(super) fn hidden(&self) -> Vec<String> {
-        let To::Webhook { secret, .. } = &self.to else { return Vec::new() };
+    pub(super) fn hidden_values(&self) -> Vec<String> {
+        let NotifyDestination::Webhook { secret, .. } = &self.destination else { return Vec::new() };
         match secret {
-            SecretAt::Here(secrets) => secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
-            SecretAt::Env(name) => std::env::var(name).into_iter().collect(),
-            SecretAt::File(_) => Vec::new(),
+            SecretSource::Inline(secrets) => {
+                secrets.iter().map(|secret| secret.expose().to_owned()).collect()
+            }
+            SecretSource::Env(name) => std::env::var(name).into_iter().collect(),
+            SecretSource::File(_) => Vec::new(),
         }
     }
 }
@@ -121,7 +123,7 @@ impl NotifyTarget {
 ///
 /// # Errors
 /// The setting that is wrong, and what it must be; never its value, which may be a secret.
-pub(super) fn read(value: Value) -> Result<Vec<NotifyTarget>, String> {
+pub(super) fn parse_targets(value: Value) -> Result<Vec<NotifyTarget>, String> {
     let Value::Array(rows) = value else {
         return Err("`notify` must be written as [[notify]], once for each target".to_owned());
     };
@@ -134,7 +136,7 @@ pub(super) fn read(value: Value) -> Result<Vec<NotifyTarget>, String> {
         let Value::Table(row) = row else {
             return Err("`notify` must be written as [[notify]], once for each target".to_owned());
         };
-        let name = row.get("name").and_then(Value::as_str).filter(|name| is_target(name));
+        let name = row.get("name").and_then(Value::as_str).filter(|name| is_target_name(name));
         let Some(name) = name.map(str::to_owned) else {
             return Err(format!(
                 "`name` of [[notify]] number {} is not a name: letters, digits, `.`, `_`, `-`, at most 64",
@@ -144,18 +146,20 @@ pub(super) fn read(value: Value) -> Result<Vec<NotifyTarget>, String> {
         if !names.insert(name.clone()) {
             return Err(format!("two [[notify]] have the name `{name}`; each needs its own"));
         }
-        targets.push(one(name.clone(), row).map_err(|message| format!("[[notify]] `{name}`: {message}"))?);
+        targets.push(
+            parse_target(name.clone(), row).map_err(|message| format!("[[notify]] `{name}`: {message}"))?,
+        );
     }
     Ok(targets)
 }
 
-fn one(name: String, row: Table) -> Result<NotifyTarget, String> {
-    if let Some(unknown) = row.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(format!("there is no setting `{unknown}`; there are {}", KEYS.join(", ")));
+fn parse_target(name: String, row: Table) -> Result<NotifyTarget, String> {
+    if let Some(unknown) = row.keys().find(|key| !TARGET_KEYS.contains(&key.as_str())) {
+        return Err(format!("there is no setting `{unknown}`; there are {}", TARGET_KEYS.join(", ")));
     }
     let number = |key: &str, default: u64, range: std::ops::RangeInclusive<u64>| {
         let Some(value) = row.get(key) else { return Ok(default) };
-        let read = plain(value).and_then(|text| text.replace('_', "").parse().ok());
+        let read = to_env_text(value).and_then(|text| text.replace('_', "").parse().ok());
         let wrong = || format!("`{key}` is not a whole number from {} to {}", range.start(), range.end());
         read.filter(|read| range.contains(read)).ok_or_else(wrong)
     };
@@ -167,14 +171,14 @@ fn one(name: String, row: Table) -> Result<NotifyTarget, String> {
         return Err("`retry_first_ms` is above `retry_most_ms`; lower it or raise the other".to_owned());
     }
     let on = match row.get("on") {
-        None => NotificationKind::WANTED.to_vec(),
-        Some(_) => list(&row, "on", "kinds: task.blocked, task.failed, batch.finished, budget.spent")?,
+        None => NotificationKind::SUBSCRIBABLE.to_vec(),
+        Some(_) => parse_list(&row, "on", "kinds: task.blocked, task.failed, batch.finished, budget.spent")?,
     };
     Ok(NotifyTarget {
-        to: to(&row)?,
-        on,
-        queues: list(&row, "queues", "names of queues (letters, digits, . _ -)")?,
-        batches: list(&row, "batches", "names of batches, or their ids")?,
+        destination: parse_destination(&row)?,
+        kinds: on,
+        queues: parse_list(&row, "queues", "names of queues (letters, digits, . _ -)")?,
+        batches: parse_list(&row, "batches", "names of batches, or their ids")?,
         timeout_ms: number("timeout_ms", 10_000, 100..=600_000)?,
         attempts_max: u32::try_from(number("attempts_max", 10, 1..=100)?).unwrap_or(1),
         retry_first_ms: first,
@@ -184,7 +188,7 @@ fn one(name: String, row: Table) -> Result<NotifyTarget, String> {
 }
 
 /// A list of what can be read from text; empty where it is not there.
-fn list<T: std::str::FromStr>(row: &Table, key: &str, allowed: &str) -> Result<Vec<T>, String> {
+fn parse_list<T: std::str::FromStr>(row: &Table, key: &str, allowed: &str) -> Result<Vec<T>, String> {
     let Some(value) = row.get(key) else { return Ok(Vec::new()) };
     let wrong = || format!("`{key}` is not a list of {allowed}");
     let items = value.as_array().filter(|items| !items.is_empty()).ok_or_else(wrong)?;
@@ -192,7 +196,7 @@ fn list<T: std::str::FromStr>(row: &Table, key: &str, allowed: &str) -> Result<V
     texts.map(|text| text.and_then(|text| text.parse().ok()).ok_or_else(wrong)).collect()
 }
 
-fn to(row: &Table) -> Result<To, String> {
+fn parse_destination(row: &Table) -> Result<NotifyDestination, String> {
     let has = |key: &str| row.contains_key(key);
     let secrets = ["secret", "secret_env", "secret_file"].into_iter().filter(|key| has(key)).count();
     match (row.get("url"), row.get("command")) {
@@ -200,16 +204,16 @@ fn to(row: &Table) -> Result<To, String> {
             if secrets != 1 {
                 return Err(format!(
                     "a `url` needs one of `secret`, `secret_env`, `secret_file`: receivers know docket by its \
-                     signature. A secret is {SECRET}"
+                     signature. A secret is {ALLOWED_SECRET}"
                 ));
             }
-            Ok(To::Webhook { url: address(url)?, secret: secret(row)? })
+            Ok(NotifyDestination::Webhook { url: parse_url(url)?, secret: parse_secret_source(row)? })
         }
         (None, Some(command)) => {
             if secrets > 0 {
                 return Err("a `command` takes no secret: it is run by docket itself".to_owned());
             }
-            program(command)
+            parse_command(command)
         }
         (None, None) | (Some(_), Some(_)) => {
             Err("give `url` with a secret, or `command`: one of them".to_owned())
@@ -217,7 +221,7 @@ fn to(row: &Table) -> Result<To, String> {
     }
 }
 
-fn address(value: &Value) -> Result<Url, String> {
+fn parse_url(value: &Value) -> Result<Url, String> {
     let wrong = || {
         "`url` is not an address as https://hooks.example/docket: http or https, without user or password, \
          without #"
@@ -232,28 +236,30 @@ fn address(value: &Value) -> Result<Url, String> {
     if good { Ok(url) } else { Err(wrong()) }
 }
 
-fn secret(row: &Table) -> Result<SecretAt, String> {
+fn parse_secret_source(row: &Table) -> Result<SecretSource, String> {
     if let Some(value) = row.get("secret") {
         let texts = match value {
-            Value::String(text) => secrets_in(text),
-            Value::Array(items) => plain(&Value::Array(items.clone())).and_then(|text| secrets_in(&text)),
+            Value::String(text) => parse_secrets(text),
+            Value::Array(items) => {
+                to_env_text(&Value::Array(items.clone())).and_then(|text| parse_secrets(&text))
+            }
             _ => None,
         };
-        return texts.map(SecretAt::Here).ok_or_else(|| format!("`secret` is not {SECRET}"));
+        return texts.map(SecretSource::Inline).ok_or_else(|| format!("`secret` is not {ALLOWED_SECRET}"));
     }
     if let Some(value) = row.get("secret_env") {
         let legal =
             |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let name = value.as_str().filter(legal);
         let wrong = || "`secret_env` is not the name of an environment variable".to_owned();
-        return name.map(|name| SecretAt::Env(name.to_owned())).ok_or_else(wrong);
+        return name.map(|name| SecretSource::Env(name.to_owned())).ok_or_else(wrong);
     }
     let path = row.get("secret_file").and_then(Value::as_str).map(PathBuf::from);
     let path = path.filter(|path| path.is_absolute());
-    path.map(SecretAt::File).ok_or_else(|| "`secret_file` is not the absolute path of a file".to_owned())
+    path.map(SecretSource::File).ok_or_else(|| "`secret_file` is not the absolute path of a file".to_owned())
 }
 
-fn program(value: &Value) -> Result<To, String> {
+fn parse_command(value: &Value) -> Result<NotifyDestination, String> {
     let wrong = || {
         "`command` is not a list of a program's absolute path and its arguments, as [\"/usr/local/bin/page\", \
          \"--docket\"]; no shell reads it"
@@ -266,7 +272,7 @@ fn program(value: &Value) -> Result<To, String> {
     if !program.is_absolute() || words.iter().any(|word| word.contains('\0')) {
         return Err(wrong());
     }
-    Ok(To::Command { program, args: args.iter().map(ToString::to_string).collect() })
+    Ok(NotifyDestination::Command { program, args: args.iter().map(ToString::to_string).collect() })
 }
 
 #[cfg(test)]
@@ -275,30 +281,33 @@ mod tests {
 
     const GOOD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-    fn read_all(text: &str) -> Result<Vec<NotifyTarget>, String> {
+    fn parse_targets_from_text(text: &str) -> Result<Vec<NotifyTarget>, String> {
         let mut table: Table = text.parse().expect("TOML");
-        read(table.remove("notify").expect("it is there"))
+        parse_targets(table.remove("notify").expect("it is there"))
     }
 
     #[test]
-    fn targets_are_read_with_what_is_usual() {
+    fn omitted_target_settings_get_defaults() {
         let text = format!(
             "[[notify]]\nname = \"ops\"\nurl = \"https://h.example/x\"\nsecret = [\"{GOOD}\", \"{GOOD}\"]\n\
              on = [\"task.failed\"]\nqueues = [\"ci\"]\nbatches = [\"nightly\"]\n\
              [[notify]]\nname = \"page\"\ncommand = [\"/bin/page\", \"now\"]\nattempts_max = 2\n"
         );
-        let targets = read_all(&text).expect("legal");
+        let targets = parse_targets_from_text(&text).expect("legal");
         let [ops, page] = &targets[..] else { panic!("{targets:?}") };
-        let To::Webhook { secret: SecretAt::Here(secrets), .. } = &ops.to else { panic!("{ops:?}") };
-        assert_eq!((secrets.len(), &ops.on[..]), (2, &[NotificationKind::TaskFailed][..]));
+        let NotifyDestination::Webhook { secret: SecretSource::Inline(secrets), .. } = &ops.destination
+        else {
+            panic!("{ops:?}")
+        };
+        assert_eq!((secrets.len(), &ops.kinds[..]), (2, &[NotificationKind::TaskFailed][..]));
         assert_eq!((ops.attempts_max, ops.timeout_ms, ops.retry_first_ms), (10, 10_000, 5000));
-        assert_eq!((page.on.len(), page.attempts_max), (4, 2));
-        assert_eq!(ops.hidden(), [GOOD, GOOD]);
+        assert_eq!((page.kinds.len(), page.attempts_max), (4, 2));
+        assert_eq!(ops.hidden_values(), [GOOD, GOOD]);
         assert!(!format!("{targets:?}").contains("MfKQ9"), "no secret is shown");
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_never_shown() {
+    fn errors_name_the_wrong_setting_and_never_its_value() {
         let hook = format!("name = \"a\"\nurl = \"https://h.example\"\nsecret = \"{GOOD}\"\n");
         for (text, words) in [
             ("[notify]\nname = \"a\"\n".to_owned(), "[[notify]]"),
@@ -328,7 +337,7 @@ mod tests {
             ("[[notify]]\nname = \"a\"\ncommand = [\"echo\"]\n".to_owned(), "absolute path"),
             ("[[notify]]\nname = \"a\"\ncommand = [\"/bin/x\"]\nsecret_env = \"X\"\n".to_owned(), "takes no secret"),
         ] {
-            let message = read_all(&text).expect_err(&text);
+            let message = parse_targets_from_text(&text).expect_err(&text);
             assert!(message.contains(words), "{text}: {message}");
             assert!(!message.contains("hunter2"), "{message}");
         }

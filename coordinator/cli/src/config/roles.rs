@@ -3,29 +3,33 @@
 use std::path::{Path, PathBuf};
 
 use docket_schema::{
-    run::temperature_milli,
-    task::{RoleAsked, is_role_name},
+    run::parse_temperature_milli,
+    task::{RoleOverride, is_role_name},
 };
 use docket_worker::engine::{
-    RoleError, Team, roles_of,
-    team::registry::{ROLE_KEYS, define},
+    RoleError, TeamEngine, resolve_roles,
+    team::role_registry::{ROLE_KEYS, set_role_key},
 };
 use toml::{Table, Value};
 
-use super::{amounts::TEMPERATURE, keys::MODEL, plain};
-use crate::output::display::in_one_line;
+use super::{amounts::ALLOWED_TEMPERATURE, keys::ALLOWED_MODEL, to_env_text};
+use crate::output::display::collapse_whitespace;
 
 /// What can be said of a role, in whichever engine.
-const KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];
+const COMMON_ROLE_KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];
 
 /// Reads `[roles]`.
 ///
 /// # Errors
 /// The key that is wrong, and what it must be.
-pub(super) fn read(table: Table) -> Result<Vec<RoleAsked>, String> {
-    each(table, "roles", |role, key, value| {
-        set(role, "roles", (key, value)).unwrap_or_else(|| {
-            Err(format!("there is no setting `roles.{}.{key}`; a role has {}", role.name, KEYS.join(", ")))
+pub(super) fn parse_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
+    parse_role_sections(table, "roles", |role, key, value| {
+        set_common_key(role, "roles", (key, value)).unwrap_or_else(|| {
+            Err(format!(
+                "there is no setting `roles.{}.{key}`; a role has {}",
+                role.name,
+                COMMON_ROLE_KEYS.join(", ")
+            ))
         })
     })
 }
@@ -34,7 +38,7 @@ pub(super) fn read(table: Table) -> Result<Vec<RoleAsked>, String> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TeamConfig {
     /// Roles that are added or changed.
-    pub(crate) roles: Vec<RoleAsked>,
+    pub(crate) roles: Vec<RoleOverride>,
     /// A file that holds more of them, from the folder of the settings.
     pub(super) registry: Option<PathBuf>,
 }
@@ -44,11 +48,11 @@ impl TeamConfig {
     ///
     /// # Errors
     /// As [`read`].
-    pub(super) fn read(table: Table) -> Result<Self, String> {
+    pub(super) fn from_table(table: Table) -> Result<Self, String> {
         let mut team = Self::default();
         for (key, value) in table {
             match (key.as_str(), value) {
-                ("roles", Value::Table(roles)) => team.roles = defined(roles)?,
+                ("roles", Value::Table(roles)) => team.roles = parse_team_roles(roles)?,
                 ("registry", Value::String(file)) if !file.is_empty() => team.registry = Some(file.into()),
                 ("registry", _) => return Err("`team.registry` is not the name of a file".to_owned()),
                 ("roles", _) => return Err("`team.roles` must be sections, as [team.roles.NAME]".to_owned()),
@@ -66,14 +70,14 @@ impl TeamConfig {
     ///
     /// # Errors
     /// It cannot be read; or as [`read`], with its name before it.
-    pub(super) fn with_file(&mut self, settings: &Path) -> Result<(), String> {
+    pub(super) fn load_registry(&mut self, settings: &Path) -> Result<(), String> {
         let Some(file) = self.registry.take() else { return Ok(()) };
         let file = settings.parent().map_or_else(|| file.clone(), |folder| folder.join(&file));
         let fail = |message: String| format!("{}: {message}", file.display());
         let text = std::fs::read_to_string(&file)
             .map_err(|error| format!("`team.registry`: {} cannot be read ({error})", file.display()))?;
         let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-            fail(format!("it is not TOML ({})", in_one_line(error.message())))
+            fail(format!("it is not TOML ({})", collapse_whitespace(error.message())))
         })?;
         let roles = match table.remove("team") {
             Some(Value::Table(mut team)) if team.len() == 1 => team.remove("roles"),
@@ -82,7 +86,7 @@ impl TeamConfig {
         let (Some(Value::Table(roles)), true) = (roles, table.is_empty()) else {
             return Err(fail("it must hold [team.roles.NAME] and nothing else".to_owned()));
         };
-        for role in defined(roles).map_err(fail)? {
+        for role in parse_team_roles(roles).map_err(fail)? {
             if self.roles.iter().any(|known| known.name == role.name) {
                 return Err(fail(format!(
                     "`team.roles.{}` stands in {} as well",
@@ -99,7 +103,7 @@ impl TeamConfig {
     ///
     /// # Errors
     /// The key that is wrong, and what it must be.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn validate(&self) -> Result<(), String> {
         let told = |error: RoleError| match error {
             RoleError::Value { role, key, must } => format!("`team.roles.{role}.{key}` must be {must}"),
             RoleError::Unknown { role, known, .. } => format!(
@@ -109,19 +113,19 @@ impl TeamConfig {
             other @ (RoleError::Key { .. } | RoleError::Fixed { .. }) => format!("[team]: {other}"),
         };
         if let Some(role) = self.roles.iter().find(|role| role.context_tokens_max.is_some()) {
-            return Err(uncapped(&format!("team.roles.{}", role.name)));
+            return Err(context_cap_error(&format!("team.roles.{}", role.name)));
         }
-        roles_of(&Team, &self.roles).map(drop).map_err(told)
+        resolve_roles(&TeamEngine, &self.roles).map(drop).map_err(told)
     }
 }
 
 /// Reads the sections of `[team.roles]`: what a role is, and who plays it.
-fn defined(table: Table) -> Result<Vec<RoleAsked>, String> {
-    each(table, "team.roles", |role, key, value| {
-        if let Some(done) = set(role, "team.roles", (key, value)) {
+fn parse_team_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
+    parse_role_sections(table, "team.roles", |role, key, value| {
+        if let Some(done) = set_common_key(role, "team.roles", (key, value)) {
             return done;
         }
-        match define(role, key, value) {
+        match set_role_key(role, key, value) {
             Ok(()) => Ok(()),
             Err(RoleError::Value { role, key, must }) => {
                 Err(format!("`team.roles.{role}.{key}` must be {must}"))
@@ -130,18 +134,18 @@ fn defined(table: Table) -> Result<Vec<RoleAsked>, String> {
                 "there is no setting `team.roles.{}.{key}`; a role has {}, {}",
                 role.name,
                 ROLE_KEYS.join(", "),
-                KEYS.join(", ")
+                COMMON_ROLE_KEYS.join(", ")
             )),
         }
     })
 }
 
 /// Reads the sections of roles, value by value.
-fn each(
+fn parse_role_sections(
     table: Table,
     section: &str,
-    mut take: impl FnMut(&mut RoleAsked, &str, &Value) -> Result<(), String>,
-) -> Result<Vec<RoleAsked>, String> {
+    mut take: impl FnMut(&mut RoleOverride, &str, &Value) -> Result<(), String>,
+) -> Result<Vec<RoleOverride>, String> {
     table
         .into_iter()
         .map(|(name, value)| {
@@ -153,7 +157,7 @@ fn each(
                     "`{section}.{name}` is no role: a name is of a-z, 0-9, _ and -, a letter first"
                 ));
             }
-            let mut role = RoleAsked::of(&name);
+            let mut role = RoleOverride::for_role(&name);
             values.iter().try_for_each(|(key, value)| take(&mut role, key, value))?;
             Ok(role)
         })
@@ -161,20 +165,25 @@ fn each(
 }
 
 /// Takes one value of a role in `section`; `None` = it is none of [`KEYS`].
-fn set(role: &mut RoleAsked, section: &str, (key, value): (&str, &Value)) -> Option<Result<(), String>> {
+fn set_common_key(
+    role: &mut RoleOverride,
+    section: &str,
+    (key, value): (&str, &Value),
+) -> Option<Result<(), String>> {
     let name = format!("{section}.{}.{key}", role.name);
     let text = match value {
         // Nobody writes a temperature in quotes.
         Value::Float(number) => Some(number.to_string()),
-        other => plain(other),
+        other => to_env_text(other),
     };
     let text = text.as_deref().unwrap_or_default();
     let (done, allowed) = match key {
-        "model" => (text.parse().ok().map(|model| role.model = Some(model)), MODEL),
+        "model" => (text.parse().ok().map(|model| role.model = Some(model)), ALLOWED_MODEL),
         "effort" => (text.parse().ok().map(|effort| role.effort = Some(effort)), "low, medium, high"),
-        "temperature" => {
-            (temperature_milli(text).map(|milli| role.temperature_milli = Some(milli)), TEMPERATURE)
-        }
+        "temperature" => (
+            parse_temperature_milli(text).map(|milli| role.temperature_milli = Some(milli)),
+            ALLOWED_TEMPERATURE,
+        ),
         "context_tokens_max" => {
             let tokens = text.parse().ok().filter(|tokens| (1000..=10_000_000).contains(tokens));
             (
@@ -189,26 +198,27 @@ fn set(role: &mut RoleAsked, section: &str, (key, value): (&str, &Value)) -> Opt
 
 /// The roles that are shown one file and answer with a patch: `plan`'s and `architect`'s. What the others begin with
 /// grows with their own conversation, and is compacted.
-const PATCHING: [&str; 2] = ["executor", "coder"];
+const PATCHING_ROLES: [&str; 2] = ["executor", "coder"];
 
-fn uncapped(section: &str) -> String {
-    let who = PATCHING.join(" and ");
+fn context_cap_error(section: &str) -> String {
+    let who = PATCHING_ROLES.join(" and ");
     format!(
         "`{section}.context_tokens_max`: only whoever answers with patches has such a cap, which are {who}"
     )
 }
 
 /// Names that no engine knows, and what a role cannot have.
-pub(super) fn check(roles: &[RoleAsked], defined: &[RoleAsked]) -> Result<(), String> {
-    let engines = docket_worker::engine::engines();
+pub(super) fn check_role_names(roles: &[RoleOverride], defined: &[RoleOverride]) -> Result<(), String> {
+    let engines = docket_worker::engine::all_engines();
     let mut known: Vec<String> =
-        engines.iter().flat_map(|engine| engine.roles()).map(|role| role.name).collect();
+        engines.iter().flat_map(|engine| engine.default_roles()).map(|role| role.name).collect();
     known.extend(defined.iter().map(|role| role.name.clone()));
     known.sort_unstable();
     known.dedup();
-    let capped = |role: &&RoleAsked| role.context_tokens_max.is_some() && !PATCHING.contains(&&*role.name);
-    if let Some(RoleAsked { name, .. }) = roles.iter().find(capped) {
-        return Err(uncapped(&format!("roles.{name}")));
+    let capped =
+        |role: &&RoleOverride| role.context_tokens_max.is_some() && !PATCHING_ROLES.contains(&&*role.name);
+    if let Some(RoleOverride { name, .. }) = roles.iter().find(capped) {
+        return Err(context_cap_error(&format!("roles.{name}")));
     }
     match roles.iter().find(|role| !known.contains(&role.name)) {
         None => Ok(()),
@@ -222,14 +232,16 @@ pub(super) fn check(roles: &[RoleAsked], defined: &[RoleAsked]) -> Result<(), St
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Vec<RoleAsked>, String> {
-        read(text.parse().expect("TOML"))
+    fn parse_role_text(text: &str) -> Result<Vec<RoleOverride>, String> {
+        parse_roles(text.parse().expect("TOML"))
     }
 
     #[test]
-    fn what_is_said_of_a_role_is_read_or_refused_by_its_key() {
-        let roles = of("[planner]\nmodel = \"openai:o3\"\ntemperature = 0.2\neffort = \"high\"\n\
-                        [executor]\ncontext_tokens_max = 24_000\ntemperature = \"1\"")
+    fn role_settings_are_parsed_or_rejected_by_key() {
+        let roles = parse_role_text(
+            "[planner]\nmodel = \"openai:o3\"\ntemperature = 0.2\neffort = \"high\"\n\
+                        [executor]\ncontext_tokens_max = 24_000\ntemperature = \"1\"",
+        )
         .expect("legal");
         let planner = roles.iter().find(|role| role.name == "planner").expect("is there");
         assert_eq!(planner.model.as_ref().map(ToString::to_string).as_deref(), Some("openai:o3"));
@@ -251,40 +263,43 @@ mod tests {
                 "there is no setting `roles.planner.prompt`; a role has model, effort",
             ),
         ] {
-            assert!(of(text).is_err_and(|error| error.starts_with(told)), "{text}");
+            assert!(parse_role_text(text).is_err_and(|error| error.starts_with(told)), "{text}");
         }
     }
 
     #[test]
-    fn a_role_of_no_engine_is_told_with_those_that_there_are() {
-        let told = check(&[RoleAsked::of("plumber")], &[]).expect_err("nobody has one");
+    fn unknown_role_error_lists_known_roles() {
+        let told = check_role_names(&[RoleOverride::for_role("plumber")], &[]).expect_err("nobody has one");
         assert!(told.starts_with("`roles.plumber`: ") && told.contains("planner"), "{told}");
         assert_eq!(
-            check(&[RoleAsked::of("planner"), RoleAsked::of("plumber")], &[RoleAsked::of("plumber")]),
+            check_role_names(
+                &[RoleOverride::for_role("planner"), RoleOverride::for_role("plumber")],
+                &[RoleOverride::for_role("plumber")]
+            ),
             Ok(())
         );
     }
 
     #[test]
-    fn a_cap_of_context_is_for_who_patches() {
-        let capped = |text: &str| check(&of(text).expect("legal"), &[]);
+    fn context_cap_is_only_allowed_for_patching_roles() {
+        let capped = |text: &str| check_role_names(&parse_role_text(text).expect("legal"), &[]);
         assert_eq!(capped("[coder]\ncontext_tokens_max = 24_000"), Ok(()));
         let told = capped("[reviewer]\ncontext_tokens_max = 24_000").expect_err("it does nothing there");
         assert!(told.starts_with("`roles.reviewer.context_tokens_max`: only"), "{told}");
-        let told = team(&format!("{WRITER}context_tokens_max = 24_000")).expect_err("nor there");
+        let told = parse_team_text(&format!("{WRITER}context_tokens_max = 24_000")).expect_err("nor there");
         assert!(told.starts_with("`team.roles.writer.context_tokens_max`: only"), "{told}");
     }
 
-    fn team(text: &str) -> Result<TeamConfig, String> {
-        let team = TeamConfig::read(text.parse().expect("TOML"))?;
-        team.check().map(|()| team)
+    fn parse_team_text(text: &str) -> Result<TeamConfig, String> {
+        let team = TeamConfig::from_table(text.parse().expect("TOML"))?;
+        team.validate().map(|()| team)
     }
 
     const WRITER: &str = "[roles.writer]\nprompt = \"You write.\"\nafter = \"coder\"\n";
 
     #[test]
-    fn a_role_of_the_team_is_added_and_changed_by_settings_or_refused_by_its_key() {
-        let read = team(&format!(
+    fn team_roles_are_added_changed_or_rejected_by_key() {
+        let read = parse_team_text(&format!(
             "{WRITER}model = \"openai:w\"\ntools = [\"read_file\"]\nanswer = {{ type = \"object\" }}\n[roles.coder]\nprompt = \"x\""
         ))
         .expect("legal");
@@ -311,33 +326,36 @@ mod tests {
             ("registry = 1".to_owned(), "`team.registry` is not"),
             ("rolls = 1".to_owned(), "there is no setting `team.rolls`"),
         ] {
-            let error = team(&text).expect_err(&text);
+            let error = parse_team_text(&text).expect_err(&text);
             assert!(error.starts_with(told), "{error}");
         }
     }
 
     #[test]
-    fn the_worked_example_is_a_role_that_speaks_in_its_place() {
+    fn contributing_example_adds_a_role_in_order() {
         let text = include_str!("../../../../CONTRIBUTING.md");
         let example =
             text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
         let mut table: Table = example.parse().expect("TOML");
         let Some(Value::Table(values)) = table.remove("team") else { panic!("[team.roles.NAME]: {table}") };
-        let read = TeamConfig::read(values).expect("reads");
-        let names: Vec<String> =
-            roles_of(&Team, &read.roles).expect("can be").into_iter().map(|role| role.name).collect();
+        let read = TeamConfig::from_table(values).expect("reads");
+        let names: Vec<String> = resolve_roles(&TeamEngine, &read.roles)
+            .expect("can be")
+            .into_iter()
+            .map(|role| role.name)
+            .collect();
         assert_eq!(names, ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"]);
-        assert_eq!((read.roles[0].temperature_milli, read.check()), (Some(200), Ok(())));
+        assert_eq!((read.roles[0].temperature_milli, read.validate()), (Some(200), Ok(())));
     }
 
     #[test]
-    fn a_registry_is_read_beside_the_settings_and_no_role_stands_in_both() {
+    fn registry_file_is_relative_to_settings_and_roles_are_not_duplicated() {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = folder.path().join("docket.toml");
         let with = |own: &str, file: &str| {
             std::fs::write(folder.path().join("team.toml"), file).expect("writes");
-            let mut team = team(&format!("registry = \"team.toml\"\n{own}"))?;
-            team.with_file(&settings).map(|()| team.roles.len())
+            let mut team = parse_team_text(&format!("registry = \"team.toml\"\n{own}"))?;
+            team.load_registry(&settings).map(|()| team.roles.len())
         };
         let file = WRITER.replace("[roles", "[team.roles");
         assert_eq!(with("", &file), Ok(1));
@@ -349,7 +367,7 @@ mod tests {
                 .is_err_and(|error| error.contains("team.toml: there is no setting"))
         );
         std::fs::remove_file(folder.path().join("team.toml")).expect("is there");
-        let mut team = team("registry = \"team.toml\"").expect("reads");
-        assert!(team.with_file(&settings).is_err_and(|error| error.starts_with("`team.registry`: ")));
+        let mut team = parse_team_text("registry = \"team.toml\"").expect("reads");
+        assert!(team.load_registry(&settings).is_err_and(|error| error.starts_with("`team.registry`: ")));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Key, number};
-use crate::output::fail::{Exit, Failure, Outcome};
+use super::{SettingKey, parse_number_into};
+use crate::output::error::{CliError, CliResult, ExitKind};
 
 /// Most connections at once: each run process keeps a few open.
 pub(crate) const CONNECTIONS_MAX: u32 = 4096;
@@ -33,7 +33,7 @@ pub(crate) struct ServerSettings {
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        let rates = docket_coordinator::http::Rates::default();
+        let rates = docket_coordinator::http::RateLimits::default();
         Self {
             listen: "127.0.0.1:7117".to_owned(),
             lease_ms: 30_000,
@@ -50,23 +50,23 @@ impl Default for ServerSettings {
 
 impl ServerSettings {
     /// Refuses half of what belongs together.
-    pub(crate) fn check(&self) -> Outcome<()> {
+    pub(crate) fn validate(&self) -> CliResult<()> {
         if self.tls_cert.is_some() == self.tls_key.is_some() {
             return Ok(());
         }
         let message = "a certificate and its key belong together: give --tls-cert and --tls-key, or set \
                        server.tls_cert and server.tls_key";
-        Err(Failure::new(Exit::Usage, message))
+        Err(CliError::new(ExitKind::Usage, message))
     }
 }
 
 /// Whether this can name a store.
-pub(crate) fn is_store(text: &str) -> bool {
+pub(crate) fn is_store_address(text: &str) -> bool {
     ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// Host names as a list.
-fn hosts(text: &str) -> Option<Vec<String>> {
+fn parse_hosts(text: &str) -> Option<Vec<String>> {
     let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let legal = |name: &&str| {
         name.len() <= 253
@@ -75,13 +75,13 @@ fn hosts(text: &str) -> Option<Vec<String>> {
     names.iter().all(legal).then(|| names.iter().map(ToString::to_string).collect())
 }
 
-fn path(text: &str) -> Option<PathBuf> {
+fn parse_absolute_path(text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text);
     path.is_absolute().then_some(path)
 }
 
 /// An address without what belongs to one page or one user.
-fn public(text: &str) -> Option<String> {
+fn parse_public_url(text: &str) -> Option<String> {
     let url = url::Url::parse(text).ok()?;
     let good = matches!(url.scheme(), "http" | "https")
         && url.has_host()
@@ -92,71 +92,73 @@ fn public(text: &str) -> Option<String> {
     good.then(|| text.trim_end_matches('/').to_owned())
 }
 
-pub(super) static KEYS: [Key; 11] = [
-    Key {
+pub(super) static SERVER_KEYS: [SettingKey; 11] = [
+    SettingKey {
         name: "server.listen",
         env: "DOCKET_LISTEN",
         allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
         set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.server.listen)),
     },
-    Key {
+    SettingKey {
         name: "server.store",
         env: "DATABASE_URL",
         allowed: "sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-        set: |c, t| is_store(t).then(|| c.store = Some(t.to_owned())),
+        set: |c, t| is_store_address(t).then(|| c.store = Some(t.to_owned())),
     },
-    Key {
+    SettingKey {
         name: "server.lease_ms",
         env: "DOCKET_LEASE_MS",
         allowed: "milliseconds from 200 to 3600000",
-        set: |c, t| number(t, 200..=docket_coordinator::store::LEASE_MS_MAX, &mut c.server.lease_ms),
+        set: |c, t| {
+            parse_number_into(t, 200..=docket_coordinator::store::LEASE_MS_MAX, &mut c.server.lease_ms)
+        },
     },
-    Key {
+    SettingKey {
         name: "server.hosts",
         env: "DOCKET_HOSTS",
         allowed: "host names without port, in the environment separated by commas",
-        set: |c, t| hosts(t).map(|names| c.server.hosts = names),
+        set: |c, t| parse_hosts(t).map(|names| c.server.hosts = names),
     },
-    Key {
+    SettingKey {
         name: "server.public_url",
         env: "DOCKET_PUBLIC_URL",
         allowed: "an address like https://docket.example",
-        set: |c, t| public(t).map(|url| c.server.public_url = Some(url)),
+        set: |c, t| parse_public_url(t).map(|url| c.server.public_url = Some(url)),
     },
-    Key {
+    SettingKey {
         name: "server.tls_cert",
         env: "DOCKET_TLS_CERT",
         allowed: "the absolute path of a file of certificates in PEM, the server's own first",
-        set: |c, t| path(t).map(|path| c.server.tls_cert = Some(path)),
+        set: |c, t| parse_absolute_path(t).map(|path| c.server.tls_cert = Some(path)),
     },
-    Key {
+    SettingKey {
         name: "server.tls_key",
         env: "DOCKET_TLS_KEY",
         allowed: "the absolute path of a private key in PEM that others cannot read",
-        set: |c, t| path(t).map(|path| c.server.tls_key = Some(path)),
+        set: |c, t| parse_absolute_path(t).map(|path| c.server.tls_key = Some(path)),
     },
-    Key {
+    SettingKey {
         name: "server.requests_per_second",
         env: "DOCKET_REQUESTS_PER_SECOND",
         allowed: "a whole number from 1 to 1000000",
-        set: |c, t| number(t, 1..=1_000_000, &mut c.server.requests_per_second),
+        set: |c, t| parse_number_into(t, 1..=1_000_000, &mut c.server.requests_per_second),
     },
-    Key {
+    SettingKey {
         name: "server.auth_failures_per_minute",
         env: "DOCKET_AUTH_FAILURES_PER_MINUTE",
         allowed: "a whole number from 1 to 1000000",
-        set: |c, t| number(t, 1..=1_000_000, &mut c.server.auth_failures_per_minute),
+        set: |c, t| parse_number_into(t, 1..=1_000_000, &mut c.server.auth_failures_per_minute),
     },
-    Key {
+    SettingKey {
         name: "server.connections_per_peer",
         env: "DOCKET_CONNECTIONS_PER_PEER",
         allowed: "a whole number from 1 to 4096",
-        set: |c, t| number(t, 1..=u64::from(CONNECTIONS_MAX), &mut c.server.connections_per_peer),
+        set: |c, t| parse_number_into(t, 1..=u64::from(CONNECTIONS_MAX), &mut c.server.connections_per_peer),
     },
-    Key {
+    SettingKey {
         name: "client.ca",
         env: "DOCKET_CA",
         allowed: "the absolute path of a file of certificates in PEM",
-        set: |c, t| path(t).map(|path| c.ca = Some(path)),
+        set: |c, t| parse_absolute_path(t).map(|path| c.ca_file = Some(path)),
     },
 ];

@@ -1,6 +1,6 @@
 //! Where traces of runs go. The names in the environment are OpenTelemetry's own.
 
-use super::keys::Key;
+use super::keys::SettingKey;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,33 +8,33 @@ pub(crate) struct TelemetrySettings {
     /// A collector's address for OTLP over HTTP, without `/v1/traces`; none = no traces are sent.
     pub(crate) endpoint: Option<String>,
     /// `service.name` of what is sent.
-    pub(crate) service: String,
+    pub(crate) service_name: String,
 }
 
 impl Default for TelemetrySettings {
     fn default() -> Self {
-        Self { endpoint: None, service: "docket".to_owned() }
+        Self { endpoint: None, service_name: "docket".to_owned() }
     }
 }
 
-fn address(text: &str) -> Option<String> {
+fn parse_endpoint(text: &str) -> Option<String> {
     let url = url::Url::parse(text).ok()?;
     let good = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
     good.then(|| text.trim_end_matches('/').trim_end_matches("/v1/traces").to_owned())
 }
 
 /// Its settings.
-pub(super) static KEYS: [Key; 2] = [
-    Key {
+pub(super) static TELEMETRY_KEYS: [SettingKey; 2] = [
+    SettingKey {
         name: "telemetry.otlp_endpoint",
         env: "OTEL_EXPORTER_OTLP_ENDPOINT",
         allowed: "an address like http://localhost:4318",
-        set: |c, t| address(t).map(|at| c.telemetry.endpoint = Some(at)),
+        set: |c, t| parse_endpoint(t).map(|at| c.telemetry.endpoint = Some(at)),
     },
-    Key {
+    SettingKey {
         name: "telemetry.service_name",
         env: "OTEL_SERVICE_NAME",
         allowed: "a name",
-        set: |c, t| (!t.trim().is_empty()).then(|| c.telemetry.service = t.trim().to_owned()),
+        set: |c, t| (!t.trim().is_empty()).then(|| c.telemetry.service_name = t.trim().to_owned()),
     },
 ];

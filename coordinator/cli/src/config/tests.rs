@@ -2,26 +2,30 @@
 
 use super::*;
 
-fn read(text: &str) -> Outcome<Config> {
+fn load_config_text(text: &str) -> CliResult<Config> {
     let mut config = Config::default();
-    config.read(text, "docket.toml")?;
-    config.check()
+    config.apply_toml(text, "docket.toml")?;
+    config.validate()
 }
 
 #[test]
-fn every_key_is_named_once_and_the_file_is_read() {
-    let names: std::collections::BTreeSet<_> = keys().flat_map(|key| [key.name, key.env]).collect();
-    assert_eq!(names.len(), keys().count() * 2);
+fn setting_keys_are_unique_and_the_file_is_parsed() {
+    let names: std::collections::BTreeSet<_> =
+        all_setting_keys().flat_map(|key| [key.name, key.env]).collect();
+    assert_eq!(names.len(), all_setting_keys().count() * 2);
     let text = "[run]\nturns_max = 40\nauto_lint = false\nrefuse_syntax_errors = true\n[worker]\nqueues = [\"a\", \"b\"]\n\
                 [prices.\"openai:x\"]\ninput = \"1\"\n";
-    let config = read(text).expect("legal");
-    assert_eq!((config.run.turns_max, config.run.auto_lint, config.queues.len()), (40, false, 2));
-    assert!(config.run.refuse_syntax_errors && !Config::default().run.refuse_syntax_errors);
+    let config = load_config_text(text).expect("legal");
+    assert_eq!(
+        (config.run_defaults.turns_max, config.run_defaults.auto_lint, config.queues.len()),
+        (40, false, 2)
+    );
+    assert!(config.run_defaults.refuse_syntax_errors && !Config::default().run_defaults.refuse_syntax_errors);
     assert!(config.prices_toml.is_some_and(|toml| toml.contains("openai:x")));
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_is_allowed() {
+fn errors_name_the_setting_and_its_allowed_values() {
     for (text, message) in [
         ("[run]\nturns_max = 0", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
         ("[run]\nturns_max = \"many\"", "docket.toml: `run.turns_max` is not a whole number from 1 to 1000"),
@@ -50,17 +54,17 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
             "run.command_timeout_ms is above run.command_timeout_ms_max; lower it or raise the limit",
         ),
     ] {
-        let failure = read(text).expect_err(text);
-        assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::Usage, message));
+        let failure = load_config_text(text).expect_err(text);
+        assert_eq!((failure.exit, failure.error.to_string().as_str()), (ExitKind::Usage, message));
     }
-    let failure = read("[run\n").expect_err("no TOML");
+    let failure = load_config_text("[run\n").expect_err("no TOML");
     assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not TOML"));
-    let failure = read("[run]\nx = \n").expect_err("no value");
+    let failure = load_config_text("[run]\nx = \n").expect_err("no value");
     assert!(!failure.error.to_string().contains('\n'), "{:?}", failure.error.to_string());
 }
 
 #[test]
-fn the_environment_goes_over_the_file_and_never_shows_a_password() {
+fn environment_overrides_file_and_errors_hide_passwords() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("docket.toml");
     std::fs::write(&file, "[worker]\nslots = 3\n").expect("writes");
@@ -74,7 +78,7 @@ fn the_environment_goes_over_the_file_and_never_shows_a_password() {
 }
 
 #[test]
-fn a_certificate_without_its_key_is_refused_and_hosts_are_names() {
+fn certificate_requires_key_and_hosts_must_be_names() {
     let with = |name: &'static str, value: &'static str| {
         Config::load(std::path::Path::new("/none/docket.toml"), move |asked| {
             (asked == name).then(|| value.to_owned())
@@ -91,8 +95,8 @@ fn a_certificate_without_its_key_is_refused_and_hosts_are_names() {
 }
 
 #[test]
-fn runs_have_the_defaults_that_were_measured() {
-    let run = Config::default().run;
+fn run_defaults_match_measured_values() {
+    let run = Config::default().run_defaults;
     assert_eq!((run.turns_max, run.corrections_max, run.correction_turns), (30, 3, 5));
     assert_eq!((run.self_corrections_max, run.compaction_percent, run.output_chars_max), (5, 85, 4000));
     assert_eq!((run.auto_lint, run.lint_timeout_ms), (true, 10_000));

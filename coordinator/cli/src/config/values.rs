@@ -4,9 +4,9 @@
 
 use docket_sandbox::BackendChoice;
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     message::ModelRef,
-    run::{Complexity, Effort, temperature_milli},
+    run::{ReasoningEffort, TaskComplexity, parse_temperature_milli},
     task::check_model,
     tool::ToolSet,
 };
@@ -15,16 +15,16 @@ use docket_worker::bootstrap::SandboxChoice;
 
 use crate::{
     config,
-    output::fail::{Exit, Failure, Outcome},
+    output::error::{CliError, CliResult, ExitKind},
 };
 
 /// An amount of money in nano-dollars, as 2.50.
-pub(crate) fn dollars(text: &str) -> Result<u64, String> {
-    config::dollars(text).ok_or_else(|| format!("it must be {}", config::DOLLARS))
+pub(crate) fn parse_dollars(text: &str) -> Result<u64, String> {
+    config::parse_nano_dollars(text).ok_or_else(|| format!("it must be {}", config::ALLOWED_DOLLARS))
 }
 
 /// A length of time in milliseconds, as 90s, 30m or 2h.
-pub(crate) fn period(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let (number, unit_ms) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1000),
         Some((at, 'm')) => (&text[..at], 60_000),
@@ -36,39 +36,39 @@ pub(crate) fn period(text: &str) -> Result<u64, String> {
 }
 
 /// A model, as PROVIDER:NAME.
-pub(crate) fn model(text: &str) -> Result<ModelRef, String> {
+pub(crate) fn parse_model(text: &str) -> Result<ModelRef, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
 /// How large a task is.
-pub(crate) fn complexity(text: &str) -> Result<Complexity, String> {
+pub(crate) fn parse_complexity(text: &str) -> Result<TaskComplexity, String> {
     text.parse().map_err(str::to_owned)
 }
 
 /// How hard a model thinks.
-pub(crate) fn effort(text: &str) -> Result<Effort, String> {
+pub(crate) fn parse_effort(text: &str) -> Result<ReasoningEffort, String> {
     text.parse().map_err(str::to_owned)
 }
 
 /// A set of tools, by its name.
-pub(crate) fn tool_set(text: &str) -> Result<ToolSet, String> {
+pub(crate) fn parse_tool_set(text: &str) -> Result<ToolSet, String> {
     text.parse().map_err(str::to_owned)
 }
 
 /// A sampling temperature in thousandths.
-pub(crate) fn temperature(text: &str) -> Result<u32, String> {
-    temperature_milli(text).ok_or_else(|| format!("it must be {}", config::TEMPERATURE))
+pub(crate) fn parse_temperature(text: &str) -> Result<u32, String> {
+    parse_temperature_milli(text).ok_or_else(|| format!("it must be {}", config::ALLOWED_TEMPERATURE))
 }
 
 /// A path in a workspace.
-pub(crate) fn work_path(text: &str) -> Result<WorkPath, String> {
-    WorkPath::new(text)
+pub(crate) fn parse_workspace_path(text: &str) -> Result<WorkspacePath, String> {
+    WorkspacePath::new(text)
         .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
 }
 
 /// A store's address on the command line.
-pub(crate) fn store(text: &str) -> Result<String, String> {
-    if config::is_store(text) {
+pub(crate) fn parse_store_address(text: &str) -> Result<String, String> {
+    if config::is_store_address(text) {
         Ok(text.to_owned())
     } else {
         Err("it must be sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE".to_owned())
@@ -76,13 +76,13 @@ pub(crate) fn store(text: &str) -> Result<String, String> {
 }
 
 /// Before anything is pinned or sent, and in the words of the command line.
-pub(crate) fn check_address(model: &ModelRef) -> Outcome<()> {
+pub(crate) fn check_base_url(model: &ModelRef) -> CliResult<()> {
     check_model(model)
-        .map_err(|error| Failure::new(Exit::Usage, format!("--base-url must be {}", error.must)))
+        .map_err(|error| CliError::new(ExitKind::Usage, format!("--base-url must be {}", error.must)))
 }
 
 /// The worker's choice as the sandbox takes it.
-pub(crate) const fn backend(choice: SandboxChoice) -> BackendChoice {
+pub(crate) const fn to_backend_choice(choice: SandboxChoice) -> BackendChoice {
     match choice {
         SandboxChoice::Auto => BackendChoice::Auto,
         SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
@@ -96,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_read_with_their_units() {
+    fn durations_and_dollars_are_parsed_with_units() {
         for (text, ms) in [("90s", Some(90_000)), ("30m", Some(1_800_000)), ("2h", Some(7_200_000))]
             .into_iter()
             .chain(["", "30", "m", "0s", "-1s", "1d", "99999999999999999999h"].map(|bad| (bad, None)))
         {
-            assert_eq!(period(text).ok(), ms, "{text}");
+            assert_eq!(parse_duration_ms(text).ok(), ms, "{text}");
         }
         for (text, nusd) in
             [("2.50", Some(2_500_000_000)), ("3", Some(3_000_000_000)), ("0.0001", Some(100_000))]
@@ -111,7 +111,7 @@ mod tests {
                         .map(|bad| (bad, None)),
                 )
         {
-            assert_eq!(dollars(text).ok(), nusd, "{text}");
+            assert_eq!(parse_dollars(text).ok(), nusd, "{text}");
         }
     }
 }

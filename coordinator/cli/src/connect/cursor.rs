@@ -10,22 +10,22 @@ use docket_schema::{
     event::Envelope,
     ids::{EventHash, Position},
 };
-use docket_worker::client::{Client, ClientError};
+use docket_worker::client::{ClientError, CoordinatorClient};
 
 /// A place in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct LogMark {
     /// Where.
     pub(crate) position: Position,
     /// Of the event that stands there; zero before the first.
     hash: EventHash,
 }
 
-impl Mark {
-    pub(crate) const BEGIN: Self = Self { position: Position(0), hash: EventHash::ZERO };
+impl LogMark {
+    pub(crate) const START: Self = Self { position: Position(0), hash: EventHash::ZERO };
 
     /// Where `event` stands.
-    pub(crate) const fn of(event: &Envelope) -> Self {
+    pub(crate) const fn from_event(event: &Envelope) -> Self {
         Self { position: event.position, hash: event.hash }
     }
 
@@ -35,7 +35,7 @@ impl Mark {
     }
 }
 
-impl std::fmt::Display for Mark {
+impl std::fmt::Display for LogMark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.position, self.hash)
     }
@@ -43,68 +43,68 @@ impl std::fmt::Display for Mark {
 
 /// What a log has at a place that was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CursorCheck {
     /// The event that stood there.
-    Same(Mark),
+    Unchanged(LogMark),
     /// Nothing there, and later ones: it was archived.
-    Beyond(Mark),
+    Archived(LogMark),
     /// Another event, or the log ends before: a backup took its place, or it is another store's.
-    Another(Mark),
+    Replaced(LogMark),
 }
 
 /// A file in the home, and what is done up to there.
-pub(crate) struct Cursor {
+pub(crate) struct LogCursor {
     path: PathBuf,
     work: &'static str,
-    written: Option<Mark>,
+    saved: Option<LogMark>,
 }
 
-impl Cursor {
+impl LogCursor {
     /// What the file `name` says; `work` is what is done up to there, in a word. One that is missing or damaged
     /// says nothing.
     pub(crate) fn open(home: &Path, name: &str, work: &'static str) -> Self {
         let path = home.join(name);
-        let written = Mark::parse(&std::fs::read_to_string(&path).unwrap_or_default());
-        Self { path, work, written }
+        let written = LogMark::parse(&std::fs::read_to_string(&path).unwrap_or_default());
+        Self { path, work, saved: written }
     }
 
     /// Whether it was ever kept.
-    pub(crate) const fn is_known(&self) -> bool {
-        self.written.is_some()
+    pub(crate) const fn has_mark(&self) -> bool {
+        self.saved.is_some()
     }
 
     /// What this log has where the place was kept.
-    pub(crate) async fn found(&self, client: &Client) -> Result<Found, ClientError> {
-        let Some(kept) = self.written.filter(|mark| mark.position > Position(0)) else {
-            return Ok(Found::Same(Mark::BEGIN));
+    pub(crate) async fn check_mark(&self, client: &CoordinatorClient) -> Result<CursorCheck, ClientError> {
+        let Some(kept) = self.saved.filter(|mark| mark.position > Position(0)) else {
+            return Ok(CursorCheck::Unchanged(LogMark::START));
         };
-        let page = client.feed(Position(kept.position.0 - 1), Some(1)).await?;
+        let page = client.list_log_events(Position(kept.position.0 - 1), Some(1)).await?;
         Ok(match page.events.first() {
-            Some(event) if Mark::of(event) == kept => Found::Same(kept),
-            Some(event) if event.position > kept.position => Found::Beyond(kept),
-            Some(_) | None => Found::Another(kept),
+            Some(event) if LogMark::from_event(event) == kept => CursorCheck::Unchanged(kept),
+            Some(event) if event.position > kept.position => CursorCheck::Archived(kept),
+            Some(_) | None => CursorCheck::Replaced(kept),
         })
     }
 
     /// Where to read on: the place that was kept, if this log has that event there; else the begin.
-    pub(crate) async fn proven(&self, client: &Client) -> Result<Mark, ClientError> {
-        match self.found(client).await? {
-            Found::Same(mark) => Ok(mark),
-            Found::Beyond(kept) | Found::Another(kept) => {
+    pub(crate) async fn verified_mark(&self, client: &CoordinatorClient) -> Result<LogMark, ClientError> {
+        match self.check_mark(client).await? {
+            CursorCheck::Unchanged(mark) => Ok(mark),
+            CursorCheck::Archived(kept) | CursorCheck::Replaced(kept) => {
                 tracing::warn!(
                     position = %kept.position,
                     work = self.work,
                     "this is not the log that this was done of before, or the event was archived: it is looked \
                      through from the begin"
                 );
-                Ok(Mark::BEGIN)
+                Ok(LogMark::START)
             }
         }
     }
 
     /// Keeps it, if it is another.
-    pub(crate) fn keep(&mut self, mark: Mark) {
-        if self.written == Some(mark) {
+    pub(crate) fn save(&mut self, mark: LogMark) {
+        if self.saved == Some(mark) {
             return;
         }
         // Aside first: a file that was cut would say nothing.
@@ -112,7 +112,7 @@ impl Cursor {
         let written =
             std::fs::write(&aside, mark.to_string()).and_then(|()| std::fs::rename(&aside, &self.path));
         match written {
-            Ok(()) => self.written = Some(mark),
+            Ok(()) => self.saved = Some(mark),
             Err(error) => {
                 tracing::warn!(%error, work = self.work, "how far it is done cannot be written; it is looked at again");
             }
@@ -125,11 +125,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_read_as_it_was_written_and_an_older_file_says_nothing() {
-        let mark = Mark { position: Position(95), hash: EventHash([7; 32]) };
-        assert_eq!(Mark::parse(&format!("{mark}\n")), Some(mark));
+    fn mark_round_trips_and_malformed_text_is_ignored() {
+        let mark = LogMark { position: Position(95), hash: EventHash([7; 32]) };
+        assert_eq!(LogMark::parse(&format!("{mark}\n")), Some(mark));
         for none in ["", "95", "95 x", "x 07", "95  "] {
-            assert_eq!(Mark::parse(none), None, "{none}");
+            assert_eq!(LogMark::parse(none), None, "{none}");
         }
     }
 }

@@ -4,33 +4,35 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::output::fail::{Exit, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind};
 
 /// How lines are written: `text` for people, `json` for programs that collect logs.
-const FORMAT: &str = "DOCKET_LOG_FORMAT";
+const FORMAT_VAR: &str = "DOCKET_LOG_FORMAT";
 /// What is logged, as `docket_worker=debug`.
-const FILTER: &str = "DOCKET_LOG";
+const FILTER_VAR: &str = "DOCKET_LOG";
 
 /// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` goes over it.
 ///
 /// # Errors
 /// One of the two variables holds something else than it may.
-pub(crate) fn start(verbose: u8) -> Outcome<()> {
+pub(crate) fn init_logging(verbose: u8) -> CliResult<()> {
     let level = match verbose {
         0 => "warn",
         1 => "docket=info,docket_coordinator=info,docket_worker=info,warn",
         _ => "docket=debug,docket_coordinator=debug,docket_worker=debug,info",
     };
-    let filter = match variable(FILTER) {
+    let filter = match non_empty_env(FILTER_VAR) {
         None => EnvFilter::new(level),
         Some(text) => {
             let parsed = EnvFilter::try_new(&text).ok().filter(|_| text.split(',').all(is_directive));
-            parsed.ok_or_else(|| wrong(FILTER, &text, ALLOWED))?
+            parsed.ok_or_else(|| invalid_variable(FILTER_VAR, &text, ALLOWED_FILTER))?
         }
     };
-    let is_json = match variable(FORMAT) {
+    let is_json = match non_empty_env(FORMAT_VAR) {
         None => false,
-        Some(text) => is_json(&text).ok_or_else(|| wrong(FORMAT, &text, "text or json"))?,
+        Some(text) => {
+            parse_is_json(&text).ok_or_else(|| invalid_variable(FORMAT_VAR, &text, "text or json"))?
+        }
     };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -49,12 +51,12 @@ pub(crate) fn start(verbose: u8) -> Outcome<()> {
     Ok(())
 }
 
-fn variable(name: &str) -> Option<String> {
+fn non_empty_env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
 /// What a filter may be, for people.
-const ALLOWED: &str =
+const ALLOWED_FILTER: &str =
     "a level (off, error, warn, info, debug or trace), or targets with levels, as docket_worker=debug,warn";
 
 /// Levels that stand alone.
@@ -76,7 +78,7 @@ fn is_directive(part: &str) -> bool {
     part.is_empty() || part.contains(['=', '[']) || is_level || CRATES.iter().any(is_of_docket)
 }
 
-fn is_json(text: &str) -> Option<bool> {
+fn parse_is_json(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "json" => Some(true),
         "text" => Some(false),
@@ -84,16 +86,16 @@ fn is_json(text: &str) -> Option<bool> {
     }
 }
 
-fn wrong(name: &str, text: &str, allowed: &str) -> Failure {
-    Failure::new(Exit::Usage, format!("{name} in the environment: `{text}` is not {allowed}"))
+fn invalid_variable(name: &str, text: &str, allowed: &str) -> CliError {
+    CliError::new(ExitKind::Usage, format!("{name} in the environment: `{text}` is not {allowed}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_directive, is_json};
+    use super::{is_directive, parse_is_json};
 
     #[test]
-    fn a_word_that_is_neither_level_nor_target_is_no_filter() {
+    fn unknown_level_or_target_is_not_a_filter() {
         for good in [
             "info",
             "WARN",
@@ -119,7 +121,7 @@ mod tests {
         for (text, json) in
             [("json", Some(true)), (" JSON", Some(true)), ("text", Some(false)), ("yes", None)]
         {
-            assert_eq!(is_json(text), json, "{text}");
+            assert_eq!(parse_is_json(text), json, "{text}");
         }
     }
 }

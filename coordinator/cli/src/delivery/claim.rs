@@ -14,100 +14,102 @@ use std::{
 };
 
 use docket_schema::{
+    api::{DeliveryStep, ProblemCode},
     ids::{RunId, Seq, TaskId},
-    task::{Claim, Deliveries, DeliveryBlockedWhy},
-    wire::{DeliveryStep, ProblemCode},
+    task::{DeliveryBlockedReason, DeliveryClaim, DeliveryHistory},
 };
-use docket_worker::client::{Client, ClientError};
+use docket_worker::client::{ClientError, CoordinatorClient};
 use tokio::time::Instant;
 
-use super::steps::{Ask, Done, Under, Undone, deliver, deliveries_at};
+use super::delivery_attempt::{
+    DeliveryAttempt, DeliveryFailure, DeliveryReport, DeliveryRequest, deliver, fetch_deliveries_with_head,
+};
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
 /// How a claim is kept.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct ClaimTiming {
     /// How long it holds where it is not written again: longer than a coordinator takes to come back.
     term: Duration,
     /// How often one that is held is written again.
-    renewed: Duration,
+    renew_interval: Duration,
     /// What is left of the term when a renewal that hangs is given up: time to end what it guards.
-    spare: Duration,
+    safety_margin: Duration,
     /// Least time between two tries.
-    look_again: Duration,
+    poll_interval: Duration,
 }
 
 /// As it is done.
-const PACE: Pace = Pace {
+const CLAIM_TIMING: ClaimTiming = ClaimTiming {
     term: Duration::from_secs(30),
-    renewed: Duration::from_secs(10),
-    spare: Duration::from_secs(5),
-    look_again: LOOK_AGAIN,
+    renew_interval: Duration::from_secs(10),
+    safety_margin: Duration::from_secs(5),
+    poll_interval: CLAIM_POLL_INTERVAL,
 };
 /// How often a claim is tried again because others wrote to the task meanwhile.
-const LOOKS_MAX: u32 = 20;
+const CLAIM_TRIES_MAX: u32 = 20;
 /// How long a command waits for somebody else's delivery: a term, and some more for their hook.
-const PATIENCE: Duration = Duration::from_secs(180);
+const CLAIM_WAIT_MAX: Duration = Duration::from_secs(180);
 /// How often it looks meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// File in the home that holds the name under which its `docket up` delivers.
-const NAME: &str = "deliverer.id";
+const CLAIMANT_NAME_FILE: &str = "deliverer.id";
 
 /// A claimant, and the claims of others that it has seen.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct DeliveryClaimant {
     name: String,
-    pace: Pace,
-    seen: Mutex<HashMap<TaskId, (Seq, Instant)>>,
+    timing: ClaimTiming,
+    seen_claims: Mutex<HashMap<TaskId, (Seq, Instant)>>,
 }
 
 /// A claim that is held.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldClaim {
     push: bool,
     hook: bool,
     since: Instant,
 }
 
-impl Claims {
+impl DeliveryClaimant {
     /// A claimant of this name.
-    fn named(name: String) -> Self {
-        Self { name, pace: PACE, seen: Mutex::default() }
+    fn with_name(name: String) -> Self {
+        Self { name, timing: CLAIM_TIMING, seen_claims: Mutex::default() }
     }
 
     /// For one command.
-    pub(crate) fn once() -> Self {
-        Self::named(format!("{}/{}", host(), docket_coordinator::clock::new_id().simple()))
+    pub(crate) fn for_command() -> Self {
+        Self::with_name(format!("{}/{}", host_name(), docket_coordinator::clock::new_id().simple()))
     }
 
     /// For the `docket up` of `home`: under the same name after each start, so that what it had claimed when it died
     /// is its own. A home is one process's at a time.
-    pub(crate) fn of_home(home: &Path) -> Self {
-        let file = home.join(NAME);
+    pub(crate) fn for_home(home: &Path) -> Self {
+        let file = home.join(CLAIMANT_NAME_FILE);
         let known = std::fs::read_to_string(&file).unwrap_or_default();
         let known = known.trim();
         if known.len() == 32 && known.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Self::named(format!("{}/{known}", host()));
+            return Self::with_name(format!("{}/{known}", host_name()));
         }
         let fresh = docket_coordinator::clock::new_id().simple().to_string();
         if let Err(error) = std::fs::write(&file, &fresh) {
             tracing::warn!(%error, "the deliverer's name cannot be kept; after a crash its claims have to lapse");
         }
-        Self::named(format!("{}/{fresh}", host()))
+        Self::with_name(format!("{}/{fresh}", host_name()))
     }
 
     /// Whether it is somebody else's, and has not stood there for its term since it was seen first.
-    pub(crate) fn is_anothers(&self, task: TaskId, claim: &Claim) -> bool {
+    pub(crate) fn is_held_by_other(&self, task: TaskId, claim: &DeliveryClaim) -> bool {
         if claim.claimed.deliverer == self.name {
             return false;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen_claims.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = seen.entry(task).or_insert((claim.seq, Instant::now()));
         if entry.0 != claim.seq {
             *entry = (claim.seq, Instant::now());
@@ -115,98 +117,103 @@ impl Claims {
         entry.1.elapsed() < Duration::from_millis(claim.claimed.term_ms)
     }
 
-    fn forget(&self, task: TaskId) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
+    fn forget_seen_claim(&self, task: TaskId) {
+        self.seen_claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
     }
 }
 
-fn host() -> String {
+fn host_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| "localhost".to_owned())
 }
 
 /// Which delivery a claim is of, and whose the claim is.
 #[derive(Debug, Clone, Copy)]
-struct Of<'a> {
-    client: &'a Client,
-    claims: &'a Claims,
+struct ClaimContext<'a> {
+    client: &'a CoordinatorClient,
+    claims: &'a DeliveryClaimant,
     task: TaskId,
     run: RunId,
 }
 
-impl Under<'_> {
-    const fn of_claim(&self) -> Of<'_> {
-        Of { client: self.client, claims: self.claims, task: self.ask.task.id, run: self.ask.run }
+impl DeliveryAttempt<'_> {
+    const fn claim_context(&self) -> ClaimContext<'_> {
+        ClaimContext {
+            client: self.client,
+            claims: self.claimant,
+            task: self.request.task.id,
+            run: self.request.run,
+        }
     }
 
     /// Claims the delivery, unless that is done; and looks again at what the log says. `commit` is what is delivered,
     /// where something is. One that was written a while ago is written again: so it holds for some time from here on.
-    pub(super) async fn claim(&mut self, commit: Option<&str>) -> Result<(), Undone> {
-        if let Some(held) = &self.held {
+    pub(super) async fn claim(&mut self, commit: Option<&str>) -> Result<(), DeliveryFailure> {
+        if let Some(held) = &self.held_claim {
             let at = Instant::now();
-            if at.duration_since(held.since) >= self.claims.pace.renewed {
-                let found = self.of_claim().renewed(held).await?;
-                self.before.hooks = found.hooks;
-                self.held = self.held.take().map(|held| Held { since: at, ..held });
+            if at.duration_since(held.since) >= self.claimant.timing.renew_interval {
+                let found = self.claim_context().renew(held).await?;
+                self.recorded.hooks = found.hooks;
+                self.held_claim = self.held_claim.take().map(|held| HeldClaim { since: at, ..held });
             }
             return Ok(());
         }
-        let failed = |failure| Undone::Failed(DeliveryBlockedWhy::Repository, failure);
-        let task = self.ask.task.id;
-        for _ in 0..LOOKS_MAX {
-            let (found, seq) = deliveries_at(self.client, task).await.map_err(failed)?;
-            self.before = found;
+        let failed = |failure| DeliveryFailure::Retryable(DeliveryBlockedReason::Repository, failure);
+        let task = self.request.task.id;
+        for _ in 0..CLAIM_TRIES_MAX {
+            let (found, seq) = fetch_deliveries_with_head(self.client, task).await.map_err(failed)?;
+            self.recorded = found;
             if let Some(claim) =
-                self.before.claim.as_ref().filter(|claim| self.claims.is_anothers(task, claim))
+                self.recorded.claim.as_ref().filter(|claim| self.claimant.is_held_by_other(task, claim))
             {
-                return Err(Undone::Elsewhere(claim.claimed.deliverer.clone()));
+                return Err(DeliveryFailure::ClaimedElsewhere(claim.claimed.deliverer.clone()));
             }
             let (push, hook) = match commit {
-                Some(commit) => (self.ask.push.is_some(), self.wants_hook(commit)),
+                Some(commit) => (self.request.push.is_some(), self.wants_hook(commit)),
                 None => (false, false),
             };
             let since = Instant::now();
-            match self.of_claim().write(seq, push, hook).await {
+            match self.claim_context().write_claim(seq, push, hook).await {
                 Ok(()) => {
-                    self.claims.forget(task);
-                    self.held = Some(Held { push, hook, since });
+                    self.claimant.forget_seen_claim(task);
+                    self.held_claim = Some(HeldClaim { push, hook, since });
                     return Ok(());
                 }
-                Err(error) if error.code() == Some(ProblemCode::WrongState) => {}
+                Err(error) if error.problem_code() == Some(ProblemCode::WrongState) => {}
                 Err(error) => return Err(failed(error.into())),
             }
         }
         let why = "others write to the task so often that its delivery cannot be claimed";
-        Err(failed(Failure::new(Exit::Failed, why)))
+        Err(failed(CliError::new(ExitKind::Failed, why)))
     }
 
     /// Does `work` while the claim is written again and again; breaks it off where the claim is lost.
-    pub(super) async fn guarded<T>(&self, work: impl Future<Output = T>) -> Result<T, Undone> {
-        match &self.held {
+    pub(super) async fn run_guarded<T>(&self, work: impl Future<Output = T>) -> Result<T, DeliveryFailure> {
+        match &self.held_claim {
             None => Ok(work.await),
-            Some(held) => self.of_claim().guarded(held, work).await,
+            Some(held) => self.claim_context().run_guarded(held, work).await,
         }
     }
 }
 
-impl Of<'_> {
-    async fn write(&self, expected: Seq, push: bool, hook: bool) -> Result<(), ClientError> {
-        let term_ms = u64::try_from(self.claims.pace.term.as_millis()).unwrap_or(u64::MAX);
-        self.write_for(term_ms, expected, (push, hook)).await
+impl ClaimContext<'_> {
+    async fn write_claim(&self, expected: Seq, push: bool, hook: bool) -> Result<(), ClientError> {
+        let term_ms = u64::try_from(self.claims.timing.term.as_millis()).unwrap_or(u64::MAX);
+        self.write_claim_for(term_ms, expected, (push, hook)).await
     }
 
     /// Lets the next one begin at once. Where that cannot be said the claim lapses by itself.
-    async fn give_back(&self) {
-        let Ok((found, seq)) = deliveries_at(self.client, self.task).await else { return };
-        let Some(Claim { claimed, .. }) = found.claim else { return };
+    async fn release(&self) {
+        let Ok((found, seq)) = fetch_deliveries_with_head(self.client, self.task).await else { return };
+        let Some(DeliveryClaim { claimed, .. }) = found.claim else { return };
         if claimed.deliverer == self.claims.name
-            && let Err(error) = self.write_for(0, seq, (claimed.push, claimed.hook)).await
+            && let Err(error) = self.write_claim_for(0, seq, (claimed.push, claimed.hook)).await
         {
             tracing::debug!(%error, "the claim of a delivery lapses by itself");
         }
     }
 
-    async fn write_for(
+    async fn write_claim_for(
         &self,
         term_ms: u64,
         expected: Seq,
@@ -214,20 +221,25 @@ impl Of<'_> {
     ) -> Result<(), ClientError> {
         let deliverer = self.claims.name.clone();
         let step = DeliveryStep::Claimed { deliverer, term_ms, expected, push, hook };
-        self.client.delivery(self.task, self.run, step).await.map(drop)
+        self.client.record_delivery(self.task, self.run, step).await.map(drop)
     }
 
-    async fn guarded<T>(&self, held: &Held, work: impl Future<Output = T>) -> Result<T, Undone> {
+    async fn run_guarded<T>(
+        &self,
+        held: &HeldClaim,
+        work: impl Future<Output = T>,
+    ) -> Result<T, DeliveryFailure> {
         tokio::select! {
             biased;
             done = work => Ok(done),
-            lost = self.keep(held) => Err(lost),
+            lost = self.renew_until_lost(held) => Err(lost),
         }
     }
 
     /// Ends when the claim is lost, or may be: others count its term from when they saw it, which is no earlier.
-    async fn keep(&self, held: &Held) -> Undone {
-        let Pace { term, renewed, spare, look_again } = self.claims.pace;
+    async fn renew_until_lost(&self, held: &HeldClaim) -> DeliveryFailure {
+        let ClaimTiming { term, renew_interval: renewed, safety_margin: spare, poll_interval: look_again } =
+            self.claims.timing;
         let mut last = held.since;
         let mut missed = None;
         loop {
@@ -235,16 +247,19 @@ impl Of<'_> {
             let at = Instant::now();
             // Broken off in time: what hangs must not outlive the claim.
             let left = term.saturating_sub(spare).saturating_sub(last.elapsed());
-            match tokio::time::timeout(left, self.renewed(held)).await {
+            match tokio::time::timeout(left, self.renew(held)).await {
                 Ok(Ok(_)) => last = at,
-                Ok(Err(undone @ Undone::Elsewhere(_))) => return undone,
+                Ok(Err(undone @ DeliveryFailure::ClaimedElsewhere(_))) => return undone,
                 // A coordinator that refuses at once never lets a time run out.
                 Ok(Err(undone)) if left.is_zero() => return undone,
                 Ok(Err(undone)) => missed = Some(undone),
                 Err(_) => {
                     let late = "the coordinator did not answer in time to keep the claim of this delivery";
                     return missed.unwrap_or_else(|| {
-                        Undone::Failed(DeliveryBlockedWhy::Repository, Failure::new(Exit::Unreachable, late))
+                        DeliveryFailure::Retryable(
+                            DeliveryBlockedReason::Repository,
+                            CliError::new(ExitKind::Unreachable, late),
+                        )
                     });
                 }
             }
@@ -252,18 +267,18 @@ impl Of<'_> {
     }
 
     /// Writes the claim again; what the log says of the task's deliveries.
-    async fn renewed(&self, held: &Held) -> Result<Deliveries, Undone> {
-        let failed = |failure| Undone::Failed(DeliveryBlockedWhy::Repository, failure);
+    async fn renew(&self, held: &HeldClaim) -> Result<DeliveryHistory, DeliveryFailure> {
+        let failed = |failure| DeliveryFailure::Retryable(DeliveryBlockedReason::Repository, failure);
         loop {
-            let (found, seq) = deliveries_at(self.client, self.task).await.map_err(failed)?;
-            let own = |claim: &&Claim| claim.claimed.deliverer == self.claims.name;
+            let (found, seq) = fetch_deliveries_with_head(self.client, self.task).await.map_err(failed)?;
+            let own = |claim: &&DeliveryClaim| claim.claimed.deliverer == self.claims.name;
             if let Some(other) = found.claim.as_ref().filter(|claim| !own(claim)) {
-                return Err(Undone::Elsewhere(other.claimed.deliverer.clone()));
+                return Err(DeliveryFailure::ClaimedElsewhere(other.claimed.deliverer.clone()));
             }
-            match self.write(seq, held.push, held.hook).await {
+            match self.write_claim(seq, held.push, held.hook).await {
                 Ok(()) => return Ok(found),
                 // Somebody wrote to the task meanwhile.
-                Err(error) if error.code() == Some(ProblemCode::WrongState) => {}
+                Err(error) if error.problem_code() == Some(ProblemCode::WrongState) => {}
                 Err(error) => return Err(failed(error.into())),
             }
         }
@@ -271,23 +286,27 @@ impl Of<'_> {
 }
 
 /// Hands a result over for a command: waits where somebody else is at it.
-pub(crate) async fn deliver_now(cx: &Context, client: &Client, ask: &Ask<'_>) -> Outcome<Done> {
-    let (claims, began) = (Claims::once(), Instant::now());
+pub(crate) async fn deliver_or_wait(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    ask: &DeliveryRequest<'_>,
+) -> CliResult<DeliveryReport> {
+    let (claims, began) = (DeliveryClaimant::for_command(), Instant::now());
     let mut told = String::new();
     loop {
         match Box::pin(deliver(cx, client, &claims, ask)).await {
             Ok(done) => return Ok(done),
-            Err(Undone::Elsewhere(who)) if began.elapsed() < PATIENCE => {
+            Err(DeliveryFailure::ClaimedElsewhere(who)) if began.elapsed() < CLAIM_WAIT_MAX => {
                 if told.is_empty() {
                     let _ = write!(told, "{who} is delivering it at this moment; waiting for that");
-                    display::note(&display::line(&told));
+                    display::print_note(&display::sanitize_line(&told));
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(CLAIM_POLL_INTERVAL).await;
             }
             Err(undone) => {
                 // What failed is over: whoever tries again waits for nobody.
-                let of = Of { client, claims: &claims, task: ask.task.id, run: ask.run };
-                of.give_back().await;
+                let of = ClaimContext { client, claims: &claims, task: ask.task.id, run: ask.run };
+                of.release().await;
                 return Err(undone.into());
             }
         }
@@ -298,16 +317,16 @@ pub(crate) async fn deliver_now(cx: &Context, client: &Client, ask: &Ask<'_>) ->
 mod tests {
     use docket_coordinator::{
         clock::{self, Clock},
-        http::{ApiToken, Role},
+        http::{ApiToken, TokenRole},
         server::{self, ServerConfig},
         store::{Store, sqlite},
     };
     use docket_schema::{
+        api::{LeaseRequest, SubmitRequest},
         content::BlobRef,
         ids::IncarnationId,
         run::EngineRef,
         snapshot::Manifest,
-        wire::{LeaseRequest, SubmitRequest},
     };
     use docket_worker::secret::Secret;
     use serde_json::json;
@@ -316,35 +335,38 @@ mod tests {
 
     const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
     /// Shorter than [`PACE`], and long enough that a machine may stand still for a second meanwhile.
-    const FAST: Pace = Pace {
+    const FAST: ClaimTiming = ClaimTiming {
         term: Duration::from_millis(3000),
-        renewed: Duration::from_millis(250),
-        spare: Duration::from_millis(500),
-        look_again: Duration::from_millis(50),
+        renew_interval: Duration::from_millis(250),
+        safety_margin: Duration::from_millis(500),
+        poll_interval: Duration::from_millis(50),
     };
 
     /// A coordinator with a task that has a run.
-    struct House {
-        running: server::Running,
+    struct TestCoordinator {
+        running: server::RunningServer,
         store: std::sync::Arc<dyn Store>,
-        client: Client,
+        client: CoordinatorClient,
         task: TaskId,
         run: RunId,
         _folder: tempfile::TempDir,
     }
 
-    impl House {
+    impl TestCoordinator {
         async fn open() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let store: std::sync::Arc<dyn Store> =
                 std::sync::Arc::new(sqlite::open(&folder.path().join("docket.db")).await.expect("opens"));
-            let config = ServerConfig::loopback(0, vec![ApiToken::of("tester", Role::Admin, TOKEN)]);
+            let config =
+                ServerConfig::loopback(0, vec![ApiToken::from_token("tester", TokenRole::Admin, TOKEN)]);
             let clock = std::sync::Arc::new(Clock::new());
-            let running = server::start(std::sync::Arc::clone(&store), config, clock).await.expect("serves");
-            let client = Client::new(&running.url(), Secret::new(TOKEN).expect("a token")).expect("a client");
+            let running =
+                server::start_server(std::sync::Arc::clone(&store), config, clock).await.expect("serves");
+            let client = CoordinatorClient::new(&running.url(), Secret::new(TOKEN).expect("a token"))
+                .expect("a client");
             let task = submit(&client).await;
             let request = LeaseRequest {
-                labels: docket_schema::task::Labels::default(),
+                labels: docket_schema::task::LabelSet::default(),
                 layers: Vec::new(),
                 faults: Vec::new(),
                 room: None,
@@ -360,19 +382,19 @@ mod tests {
             Self { running, store, client, task, run, _folder: folder }
         }
 
-        const fn of<'a>(&'a self, claims: &'a Claims) -> Of<'a> {
-            Of { client: &self.client, claims, task: self.task, run: self.run }
+        const fn claim_context<'a>(&'a self, claims: &'a DeliveryClaimant) -> ClaimContext<'a> {
+            ClaimContext { client: &self.client, claims, task: self.task, run: self.run }
         }
 
-        async fn look(&self) -> (Deliveries, Seq) {
-            deliveries_at(&self.client, self.task).await.expect("reads")
+        async fn read_deliveries(&self) -> (DeliveryHistory, Seq) {
+            fetch_deliveries_with_head(&self.client, self.task).await.expect("reads")
         }
 
         /// Claims it.
-        async fn claim(&self, claims: &Claims) -> Held {
-            let (_, seq) = self.look().await;
-            self.of(claims).write(seq, false, true).await.expect("claims");
-            Held { push: false, hook: true, since: Instant::now() }
+        async fn claim(&self, claims: &DeliveryClaimant) -> HeldClaim {
+            let (_, seq) = self.read_deliveries().await;
+            self.claim_context(claims).write_claim(seq, false, true).await.expect("claims");
+            HeldClaim { push: false, hook: true, since: Instant::now() }
         }
 
         async fn close(self) {
@@ -382,67 +404,67 @@ mod tests {
     }
 
     /// A task that no worker takes by itself.
-    async fn submit(client: &Client) -> TaskId {
+    async fn submit(client: &CoordinatorClient) -> TaskId {
         let bytes = Manifest::default().encode();
-        let base = json!({ "manifest": BlobRef::of(&bytes), "tree": Manifest::default().tree_hash() });
-        client.put_blob(BlobRef::of(&bytes), bytes.into()).await.expect("stores");
+        let base = json!({ "manifest": BlobRef::for_bytes(&bytes), "tree": Manifest::default().tree_hash() });
+        client.put_blob(BlobRef::for_bytes(&bytes), bytes.into()).await.expect("stores");
         let model = json!({ "provider": "scripted", "name": "none" });
         let task = json!({ "title": "A task", "text": "Nothing is asked.", "base": base, "model": model });
         let tasks = vec![serde_json::from_value(task).expect("a task")];
         client.submit(&SubmitRequest { tasks, ids: None }).await.expect("submits").tasks[0].id
     }
 
-    fn claims(name: &str) -> Claims {
-        Claims { pace: FAST, ..Claims::named(name.to_owned()) }
+    fn fast_claimant(name: &str) -> DeliveryClaimant {
+        DeliveryClaimant { timing: FAST, ..DeliveryClaimant::with_name(name.to_owned()) }
     }
 
     #[tokio::test]
-    async fn a_claim_is_written_again_while_what_it_guards_goes_on() {
-        let house = House::open().await;
-        let (own, other) = (claims("own"), claims("other"));
+    async fn claim_is_renewed_while_guarded_work_runs() {
+        let house = TestCoordinator::open().await;
+        let (own, other) = (fast_claimant("own"), fast_claimant("other"));
         let held = house.claim(&own).await;
-        let first = house.look().await.0.claim.expect("a claim");
-        assert!(other.is_anothers(house.task, &first));
+        let first = house.read_deliveries().await.0.claim.expect("a claim");
+        assert!(other.is_held_by_other(house.task, &first));
         // Longer than its term, and looked at all the while by somebody who would take it over.
         let watched = async {
             let (began, mut seen) = (Instant::now(), std::collections::BTreeSet::new());
             while began.elapsed() < FAST.term * 2 {
-                let claim = house.look().await.0.claim.expect("a claim");
-                assert!(other.is_anothers(house.task, &claim), "it lapsed after {:?}", began.elapsed());
+                let claim = house.read_deliveries().await.0.claim.expect("a claim");
+                assert!(other.is_held_by_other(house.task, &claim), "it lapsed after {:?}", began.elapsed());
                 seen.insert(claim.seq);
-                tokio::time::sleep(FAST.look_again).await;
+                tokio::time::sleep(FAST.poll_interval).await;
             }
             seen.len()
         };
-        let times = house.of(&own).guarded(&held, watched).await.expect("keeps it");
+        let times = house.claim_context(&own).run_guarded(&held, watched).await.expect("keeps it");
         assert!(times > 3, "it was written {times} times");
         // Control: one that is not written again lapses for whoever looks.
-        let last = house.look().await.0.claim.expect("a claim");
-        assert!(other.is_anothers(house.task, &last));
-        tokio::time::sleep(FAST.term + FAST.renewed).await;
-        assert!(!other.is_anothers(house.task, &last));
+        let last = house.read_deliveries().await.0.claim.expect("a claim");
+        assert!(other.is_held_by_other(house.task, &last));
+        tokio::time::sleep(FAST.term + FAST.renew_interval).await;
+        assert!(!other.is_held_by_other(house.task, &last));
         house.close().await;
     }
 
     #[tokio::test]
-    async fn what_is_guarded_is_broken_off_where_the_claim_is_lost() {
-        let house = House::open().await;
-        let own = claims("own");
+    async fn guarded_work_is_cancelled_when_the_claim_is_lost() {
+        let house = TestCoordinator::open().await;
+        let own = fast_claimant("own");
         let held = house.claim(&own).await;
-        house.claim(&claims("other")).await;
+        house.claim(&fast_claimant("other")).await;
         let hangs = std::future::pending::<()>();
-        let lost = house.of(&own).guarded(&held, hangs).await;
-        assert!(matches!(&lost, Err(Undone::Elsewhere(who)) if who == "other"), "{lost:?}");
+        let lost = house.claim_context(&own).run_guarded(&held, hangs).await;
+        assert!(matches!(&lost, Err(DeliveryFailure::ClaimedElsewhere(who)) if who == "other"), "{lost:?}");
         // Nor does it outlive a claim that cannot be written again: it ends before others count its term as over.
         let held = house.claim(&own).await;
-        let House { running, store, client, task, run, _folder } = house;
+        let TestCoordinator { running, store, client, task, run, _folder } = house;
         running.shutdown().await;
         store.close().await;
         let began = Instant::now();
-        let of = Of { client: &client, claims: &own, task, run };
-        let hangs = of.guarded(&held, std::future::pending::<()>());
+        let of = ClaimContext { client: &client, claims: &own, task, run };
+        let hangs = of.run_guarded(&held, std::future::pending::<()>());
         let lost = tokio::time::timeout(FAST.term * 4, hangs).await.expect("it ends");
-        assert!(matches!(lost, Err(Undone::Failed(..))), "{lost:?}");
+        assert!(matches!(lost, Err(DeliveryFailure::Retryable(..))), "{lost:?}");
         assert!(began.elapsed() < FAST.term, "{:?}", began.elapsed());
     }
 }

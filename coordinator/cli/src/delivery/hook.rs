@@ -5,43 +5,47 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use docket_schema::{task::DeliveryBlockedWhy, wire::DeliveryStep};
-use docket_worker::process::{HookEnd, run_hook};
+use docket_schema::{api::DeliveryStep, task::DeliveryBlockedReason};
+use docket_worker::process::{HookResult, run_hook};
 
-use super::steps::{Under, Undone};
-use crate::output::fail::Failure;
+use super::delivery_attempt::{DeliveryAttempt, DeliveryFailure};
+use crate::output::error::CliError;
 
-impl Under<'_> {
+impl DeliveryAttempt<'_> {
     /// Whether the hook is to run: one is set, and it did not run well for this commit, at this remote.
     pub(super) fn wants_hook(&self, commit: &str) -> bool {
-        let is_pushed = self.before.delivered.iter().any(|one| one.commit == commit && one.remote.is_some());
-        let is_new = self.ask.push.is_some() && !is_pushed;
-        self.cx.config.delivery.hook.is_some() && (is_new || !self.before.is_hooked(commit))
+        let is_pushed =
+            self.recorded.delivered.iter().any(|one| one.commit == commit && one.remote.is_some());
+        let is_new = self.request.push.is_some() && !is_pushed;
+        self.cx.config.delivery.hook.is_some() && (is_new || !self.recorded.has_hook_succeeded(commit))
     }
 
     /// Runs the user's hook, where it is wanted.
-    pub(super) async fn hook(&mut self, commit: &str) -> Result<Option<HookEnd>, Undone> {
+    pub(super) async fn run_delivery_hook(
+        &mut self,
+        commit: &str,
+    ) -> Result<Option<HookResult>, DeliveryFailure> {
         let settings = &self.cx.config.delivery;
         let Some(command) = settings.hook.as_ref().filter(|_| self.wants_hook(commit)) else {
             return Ok(None);
         };
-        let ran = self.before.hooks.len();
+        let ran = self.recorded.hooks.len();
         self.claim(Some(commit)).await?;
         // Somebody else may have had the claim for a while.
         let ran_since =
-            self.before.hooks.get(ran..).is_some_and(|new| new.iter().any(|hook| hook.commit == commit));
+            self.recorded.hooks.get(ran..).is_some_and(|new| new.iter().any(|hook| hook.commit == commit));
         if ran_since || !self.wants_hook(commit) {
             return Ok(None);
         }
-        let failed = |failure| Undone::Failed(DeliveryBlockedWhy::Repository, failure);
-        let scratch = self.cx.home.folder("scratch").map_err(failed)?;
-        let written = || -> Result<tempfile::NamedTempFile, Failure> {
+        let failed = |failure| DeliveryFailure::Retryable(DeliveryBlockedReason::Repository, failure);
+        let scratch = self.cx.home.ensure_folder("scratch").map_err(failed)?;
+        let written = || -> Result<tempfile::NamedTempFile, CliError> {
             let body = tempfile::Builder::new().prefix("body-").suffix(".md").tempfile_in(&scratch)?;
             std::fs::write(body.path(), &self.body)?;
             Ok(body)
         };
         let body = written().map_err(failed)?;
-        let ask = self.ask;
+        let ask = self.request;
         let text = |text: &dyn std::fmt::Display| OsString::from(text.to_string());
         let remote = ask.push.unwrap_or_default();
         let env = [
@@ -50,7 +54,10 @@ impl Under<'_> {
             ("DOCKET_BRANCH", text(&ask.branch)),
             ("DOCKET_COMMIT", text(&commit)),
             ("DOCKET_REMOTE", text(&remote)),
-            ("DOCKET_DELIVERY_KEY", text(&key_of(&[&ask.run.to_string(), &ask.branch, commit, remote]))),
+            (
+                "DOCKET_DELIVERY_KEY",
+                text(&delivery_key(&[&ask.run.to_string(), &ask.branch, commit, remote])),
+            ),
             ("DOCKET_REPO", ask.repository.as_os_str().to_owned()),
             ("DOCKET_BASE_BRANCH", {
                 let git = ask.task.spec.base.git.as_ref();
@@ -60,15 +67,20 @@ impl Under<'_> {
             ("DOCKET_BODY_FILE", body.path().as_os_str().to_owned()),
         ];
         let timeout = Duration::from_millis(settings.hook_timeout_ms);
-        let ended = self.guarded(run_hook(command, ask.repository, &env, timeout)).await?;
+        let ended = self.run_guarded(run_hook(command, ask.repository, &env, timeout)).await?;
         let output = ended.output.replace('\0', "");
-        self.tell(DeliveryStep::HookRan { commit: commit.to_owned(), exit: ended.exit, output }).await?;
+        self.record_step(DeliveryStep::HookRan {
+            commit: commit.to_owned(),
+            exit: ended.exit_status,
+            output,
+        })
+        .await?;
         Ok(Some(ended))
     }
 }
 
 /// The same for the same delivery, each time its hook runs.
-fn key_of(parts: &[&str]) -> String {
+fn delivery_key(parts: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(part.as_bytes());
@@ -79,12 +91,12 @@ fn key_of(parts: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::key_of;
+    use super::delivery_key;
 
     #[test]
-    fn a_key_is_the_same_for_the_same_and_for_nothing_else() {
-        assert_eq!(key_of(&["a", "b"]), key_of(&["a", "b"]));
-        assert_ne!(key_of(&["a", "b"]), key_of(&["ab", ""]));
-        assert_eq!(key_of(&["a"]).len(), 32);
+    fn delivery_key_is_stable_and_unambiguous() {
+        assert_eq!(delivery_key(&["a", "b"]), delivery_key(&["a", "b"]));
+        assert_ne!(delivery_key(&["a", "b"]), delivery_key(&["ab", ""]));
+        assert_eq!(delivery_key(&["a"]).len(), 32);
     }
 }

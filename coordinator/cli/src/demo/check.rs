@@ -1,21 +1,21 @@
 //! The demo's proof: every result made again from the log, and its tests run on it.
 
 use crate::history::lineage;
-use docket_sandbox::{CommandSpec, Ended};
+use docket_sandbox::{CommandExit, CommandSpec};
 use docket_schema::ids::{RunId, TaskId};
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use serde::Serialize;
 
-use super::{stage::Staged, staging};
+use super::{map_setup_error, setup::DemoTask};
 use crate::{
-    context::Context,
-    output::fail::{Exit, Failure, Outcome},
-    samples::clean::Clean,
+    context::CliContext,
+    output::error::{CliError, CliResult, ExitKind},
+    samples::clean_checkout::CleanCheckout,
 };
 
 /// A task and what became of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Checked {
+pub(super) struct TaskCheck {
     pub(super) project: String,
     pub(super) name: String,
     pub(super) title: String,
@@ -29,22 +29,26 @@ pub(super) struct Checked {
 }
 
 /// Checks every task.
-pub(super) async fn all(cx: &Context, client: &Client, tasks: &[Staged]) -> Outcome<Vec<Checked>> {
+pub(super) async fn check_tasks(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    tasks: &[DemoTask],
+) -> CliResult<Vec<TaskCheck>> {
     let mut checked = Vec::new();
     for task in tasks {
-        checked.push(one(cx, client, task).await?);
+        checked.push(check_task(cx, client, task).await?);
     }
     Ok(checked)
 }
 
-async fn one(cx: &Context, client: &Client, task: &Staged) -> Outcome<Checked> {
-    let record = client.task(task.id).await?.task;
+async fn check_task(cx: &CliContext, client: &CoordinatorClient, task: &DemoTask) -> CliResult<TaskCheck> {
+    let record = client.get_task(task.id).await?.task;
     let run = record
         .last_run
-        .ok_or_else(|| Failure::new(Exit::Failed, format!("{} was never run", task.sample.name)))?;
-    let state = lineage::fold(client, run).await?;
+        .ok_or_else(|| CliError::new(ExitKind::Failed, format!("{} was never run", task.sample.name)))?;
+    let state = lineage::fold_run(client, run).await?;
     let green = tests_pass(cx, client, task, &state).await?;
-    Ok(Checked {
+    Ok(TaskCheck {
         project: task.project.clone(),
         name: task.sample.name.clone(),
         title: task.sample.title.clone(),
@@ -58,15 +62,16 @@ async fn one(cx: &Context, client: &Client, task: &Staged) -> Outcome<Checked> {
 }
 
 async fn tests_pass(
-    cx: &Context,
-    client: &Client,
-    task: &Staged,
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    task: &DemoTask,
     state: &docket_schema::run::RunState,
-) -> Outcome<bool> {
+) -> CliResult<bool> {
     let Some(pins) = state.pins.as_deref().filter(|_| state.tree.is_some()) else { return Ok(false) };
-    let mut clean = Clean::of_base(cx, client, pins).await?;
-    clean.go_to_result(client, pins, state).await?;
-    let sandbox = clean.sandbox(cx).await?;
-    let output = staging(sandbox.run(CommandSpec::shell(task.sample.tests.as_str())).await, "run the tests")?;
-    Ok(output.ended == Ended::Exit(0))
+    let mut clean = CleanCheckout::from_base(cx, client, pins).await?;
+    clean.restore_result(client, pins, state).await?;
+    let sandbox = clean.prepare_sandbox(cx).await?;
+    let output =
+        map_setup_error(sandbox.run(CommandSpec::shell(task.sample.tests.as_str())).await, "run the tests")?;
+    Ok(output.exit == CommandExit::Exit(0))
 }

@@ -10,31 +10,31 @@ use docket_schema::{
     ids::{RunId, Seq, TaskId},
     message::CallId,
     run::RunEvent,
-    task::TaskBlockedWhy,
+    task::TaskBlockedReason,
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use serde::Serialize;
 
 use super::{
-    say,
-    stage::{self, Staged, Workers},
+    print_line,
+    setup::{self, DemoTask, DemoWorkers},
 };
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Style},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TextStyle},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
 /// How many processes are killed: one run process, then one supervisor.
-pub(super) const KILLS: usize = 2;
+pub(super) const KILL_COUNT: usize = 2;
 /// How often the log is asked for more.
-const LOOK: Duration = Duration::from_millis(4);
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
 
 /// A process that was killed.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Kill {
+pub(super) struct KilledProcess {
     /// `run process` or `supervisor`.
     pub(super) what: &'static str,
     pub(super) pid: i32,
@@ -47,70 +47,77 @@ pub(super) struct Kill {
 
 /// What is known of one run.
 #[derive(Default)]
-struct Watched {
+struct WatchedRun {
     after: Seq,
     open: BTreeMap<CallId, (u32, String)>,
 }
 
 /// Tells and kills until every task has ended.
-pub(super) async fn until_ended(
-    cx: &Context,
-    client: &Client,
-    tasks: &[Staged],
-    workers: &mut Workers,
-) -> Outcome<Vec<Kill>> {
-    let mut runs: BTreeMap<RunId, Watched> = BTreeMap::new();
+pub(super) async fn watch_until_ended(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    tasks: &[DemoTask],
+    workers: &mut DemoWorkers,
+) -> CliResult<Vec<KilledProcess>> {
+    let mut runs: BTreeMap<RunId, WatchedRun> = BTreeMap::new();
     let mut ended: BTreeSet<TaskId> = BTreeSet::new();
-    let mut kills: Vec<Kill> = Vec::new();
+    let mut kills: Vec<KilledProcess> = Vec::new();
     while ended.len() < tasks.len() {
         for task in tasks.iter().filter(|task| !ended.contains(&task.id)).cloned().collect::<Vec<_>>() {
-            let record = client.task(task.id).await?.task;
+            let record = client.get_task(task.id).await?.task;
             if let Some(run) = record.last_run {
                 let watched = runs.entry(run).or_default();
-                let page = client.events(run, watched.after, None).await?;
+                let page = client.list_events(run, watched.after, None).await?;
                 for event in &page.events {
-                    watched.take(event);
-                    tell(cx, &task, event);
+                    watched.apply_event(event);
+                    print_event(cx, &task, event);
                 }
                 if let (Some((call, (turn, tool))), Some(worker)) =
                     (watched.open.first_key_value(), record.worker)
-                    && kills.len() < KILLS
+                    && kills.len() < KILL_COUNT
                     && !kills.iter().any(|kill| kill.task == task.id)
-                    && let Some(name) = stage::name_of(client, worker).await?
+                    && let Some(name) = setup::worker_name(client, worker).await?
                 {
                     let killed = match kills.len() {
-                        0 => workers.kill_run_of(&name).map(|pid| ("run process", pid)),
+                        0 => workers.kill_run_process(&name).map(|pid| ("run process", pid)),
                         _ => workers.kill_worker(&name).map(|pid| ("supervisor", pid)),
                     };
                     if let Some((what, pid)) = killed {
-                        let kill = Kill { what, pid, task: task.id, run, turn: *turn, call: call.0.clone() };
+                        let kill = KilledProcess {
+                            what,
+                            pid,
+                            task: task.id,
+                            run,
+                            turn: *turn,
+                            call: call.0.clone(),
+                        };
                         let text = format!(
                             "kill -9 {pid}: the {what} of {}, in turn {turn} while {tool} runs",
                             task.sample.name
                         );
-                        say(cx, &cx.screen.paint(Style::Bad, &display::line(&text)));
+                        print_line(cx, &cx.screen.paint(TextStyle::Bad, &display::sanitize_line(&text)));
                         kills.push(kill);
                     }
                 }
             }
-            if record.blocked_why == Some(TaskBlockedWhy::Person) {
+            if record.blocked_why == Some(TaskBlockedReason::Person) {
                 let asked = record.message.as_deref().unwrap_or("it does not say what for");
                 let message =
                     format!("{} waits for a person, and the demo has none: {asked}", task.sample.name);
-                return Err(Failure::new(Exit::Failed, message));
+                return Err(CliError::new(ExitKind::Failed, message));
             }
             if record.state.is_ended() {
                 ended.insert(task.id);
             }
         }
         // The demo reads several streams; no one of them can be waited for.
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(kills)
 }
 
-impl Watched {
-    fn take(&mut self, event: &Envelope) {
+impl WatchedRun {
+    fn apply_event(&mut self, event: &Envelope) {
         self.after = event.seq;
         match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
             Ok(RunEvent::ToolRequested(intent))
@@ -124,15 +131,15 @@ impl Watched {
     }
 }
 
-fn tell(cx: &Context, task: &Staged, event: &Envelope) {
+fn print_event(cx: &CliContext, task: &DemoTask, event: &Envelope) {
     let (style, text) = match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
-        Ok(RunEvent::PhaseChanged(changed)) => (Style::Dim, changed.phase.as_str().to_owned()),
+        Ok(RunEvent::PhaseChanged(changed)) => (TextStyle::Dim, changed.phase.as_str().to_owned()),
         Ok(RunEvent::RunRecovered(_)) => {
-            (Style::Warn, "another process goes on, from the last snapshot".to_owned())
+            (TextStyle::Warn, "another process goes on, from the last snapshot".to_owned())
         }
-        Ok(RunEvent::RunEnded(end)) => (Style::Good, end.result.to_string()),
+        Ok(RunEvent::RunEnded(end)) => (TextStyle::Good, end.result.to_string()),
         Ok(_) | Err(_) => return,
     };
     let text = format!("{:<14} turn {:<2} {text}", task.sample.name, event.turn);
-    say(cx, &cx.screen.paint(style, &display::line(&text)));
+    print_line(cx, &cx.screen.paint(style, &display::sanitize_line(&text)));
 }

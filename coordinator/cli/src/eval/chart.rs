@@ -1,33 +1,33 @@
 //! Bars as SVG, drawn here: no script, nothing fetched, colours from the page so that they follow light and dark. Beside
 //! each chart stands a table with the same numbers; what a bar says is never said by its colour alone. Pure.
 
-use super::html::escape;
+use super::html_report::escape_html;
 
-const WIDTH: u32 = 520;
-const LABELS: u32 = 120;
-const BARS: u32 = 300;
-const ROW: u32 = 30;
-const BAR: u32 = 18;
+const CHART_WIDTH: u32 = 520;
+const LABEL_WIDTH: u32 = 120;
+const BARS_WIDTH: u32 = 300;
+const ROW_HEIGHT: u32 = 30;
+const BAR_HEIGHT: u32 = 18;
 
 /// A bar: what it is of, its parts, and its end in words.
 #[derive(Debug, Clone)]
-pub(super) struct Bar {
+pub(super) struct ChartBar {
     pub(super) label: String,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BarPart>,
     /// As the table has it.
-    pub(super) shown: String,
+    pub(super) value_text: String,
 }
 
 /// A part of a bar.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct BarPart {
     pub(super) amount: u64,
-    pub(super) kind: PartKind,
+    pub(super) kind: BarPartKind,
 }
 
 /// What a part is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PartKind {
+pub(super) enum BarPartKind {
     /// An amount.
     Amount,
     /// Of a whole, what passed.
@@ -36,8 +36,8 @@ pub(super) enum PartKind {
     Failed,
 }
 
-impl PartKind {
-    const fn class(self) -> &'static str {
+impl BarPartKind {
+    const fn css_class(self) -> &'static str {
         match self {
             Self::Amount => "amount",
             Self::Passed => "passed",
@@ -48,84 +48,85 @@ impl PartKind {
 
 /// A chart with its table.
 #[derive(Debug, Clone)]
-pub(super) struct Chart<'a> {
+pub(super) struct BarChart<'a> {
     /// Its id in the page: a word.
     pub(super) id: &'a str,
     pub(super) title: &'a str,
     /// Heading of the names.
-    pub(super) of: &'a str,
+    pub(super) label_heading: &'a str,
     /// Heading of the amounts.
-    pub(super) amounts: &'a str,
-    pub(super) bars: Vec<Bar>,
+    pub(super) value_heading: &'a str,
+    pub(super) bars: Vec<ChartBar>,
 }
 
-impl Chart<'_> {
+impl BarChart<'_> {
     /// The figure.
-    pub(super) fn figure(&self) -> String {
+    pub(super) fn render_figure(&self) -> String {
         format!(
             "<figure>\n<figcaption>{}</figcaption>\n<div class=\"beside\">\n{}{}</div>\n</figure>\n",
-            escape(self.title),
-            self.svg(),
-            self.table()
+            escape_html(self.title),
+            self.render_svg(),
+            self.render_table()
         )
     }
 
-    fn svg(&self) -> String {
-        let height = ROW * u32::try_from(self.bars.len()).unwrap_or(u32::MAX / ROW).max(1) + 8;
-        let whole = |bar: &Bar| bar.parts.iter().map(|part| part.amount).fold(0, u64::saturating_add);
+    fn render_svg(&self) -> String {
+        let height = ROW_HEIGHT * u32::try_from(self.bars.len()).unwrap_or(u32::MAX / ROW_HEIGHT).max(1) + 8;
+        let whole = |bar: &ChartBar| bar.parts.iter().map(|part| part.amount).fold(0, u64::saturating_add);
         let most = self.bars.iter().map(whole).max().unwrap_or(0).max(1);
-        let (id, title) = (self.id, escape(self.title));
-        let told: Vec<String> = self.bars.iter().map(|bar| format!("{} {}", bar.label, bar.shown)).collect();
+        let (id, title) = (self.id, escape_html(self.title));
+        let told: Vec<String> =
+            self.bars.iter().map(|bar| format!("{} {}", bar.label, bar.value_text)).collect();
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {CHART_WIDTH} {height}\" role=\"img\" \
              aria-labelledby=\"{id}-title {id}-desc\">\n<title id=\"{id}-title\">{title}</title>\n\
              <desc id=\"{id}-desc\">{}</desc>\n<defs><pattern id=\"{id}-hatch\" width=\"6\" height=\"6\" \
              patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" class=\"failed\"/>\
              <rect width=\"2\" height=\"6\" class=\"hatch\"/></pattern></defs>\n",
-            escape(&told.join("; "))
+            escape_html(&told.join("; "))
         );
         for (at, bar) in (0..).zip(&self.bars) {
-            let top = 4 + at * ROW;
-            let text = top + BAR / 2 + 5;
+            let top = 4 + at * ROW_HEIGHT;
+            let text = top + BAR_HEIGHT / 2 + 5;
             out.push_str(&format!(
                 "<text x=\"{}\" y=\"{text}\" class=\"label\">{}</text>\n",
-                LABELS - 8,
-                escape(&bar.label)
+                LABEL_WIDTH - 8,
+                escape_html(&bar.label)
             ));
-            let mut left = LABELS;
+            let mut left = LABEL_WIDTH;
             for part in bar.parts.iter().filter(|part| part.amount > 0) {
-                let width = scaled(part.amount, most);
+                let width = scaled_width(part.amount, most);
                 let fill = match part.kind {
-                    PartKind::Failed => format!(" style=\"fill:url(#{id}-hatch)\""),
-                    PartKind::Amount | PartKind::Passed => String::new(),
+                    BarPartKind::Failed => format!(" style=\"fill:url(#{id}-hatch)\""),
+                    BarPartKind::Amount | BarPartKind::Passed => String::new(),
                 };
                 out.push_str(&format!(
-                    "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{BAR}\" class=\"{}\"{fill}/>\n",
-                    part.kind.class()
+                    "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{BAR_HEIGHT}\" class=\"{}\"{fill}/>\n",
+                    part.kind.css_class()
                 ));
                 left += width;
             }
             out.push_str(&format!(
                 "<text x=\"{}\" y=\"{text}\" class=\"value\">{}</text>\n",
                 left + 6,
-                escape(&bar.shown)
+                escape_html(&bar.value_text)
             ));
         }
         out.push_str("</svg>\n");
         out
     }
 
-    fn table(&self) -> String {
+    fn render_table(&self) -> String {
         let mut out = format!(
             "<table>\n<thead><tr><th scope=\"col\">{}</th><th scope=\"col\" class=\"number\">{}</th></tr></thead>\n<tbody>\n",
-            escape(self.of),
-            escape(self.amounts)
+            escape_html(self.label_heading),
+            escape_html(self.value_heading)
         );
         for bar in &self.bars {
             out.push_str(&format!(
                 "<tr><th scope=\"row\">{}</th><td class=\"number\">{}</td></tr>\n",
-                escape(&bar.label),
-                escape(&bar.shown)
+                escape_html(&bar.label),
+                escape_html(&bar.value_text)
             ));
         }
         out.push_str("</tbody>\n</table>\n");
@@ -134,9 +135,9 @@ impl Chart<'_> {
 }
 
 /// So wide; what is there can be seen, however little it is.
-fn scaled(amount: u64, most: u64) -> u32 {
-    let width = u128::from(amount) * u128::from(BARS) / u128::from(most);
-    u32::try_from(width).unwrap_or(BARS).clamp(1, BARS)
+fn scaled_width(amount: u64, most: u64) -> u32 {
+    let width = u128::from(amount) * u128::from(BARS_WIDTH) / u128::from(most);
+    u32::try_from(width).unwrap_or(BARS_WIDTH).clamp(1, BARS_WIDTH)
 }
 
 #[cfg(test)]
@@ -144,17 +145,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_what_they_tell() {
-        assert_eq!((scaled(50, 100), scaled(100, 100), scaled(1, 1_000_000)), (150, 300, 1));
-        assert_eq!(scaled(u64::MAX, u64::MAX), BARS, "no overflow");
+    fn bar_widths_are_proportional_and_text_is_escaped() {
+        assert_eq!(
+            (scaled_width(50, 100), scaled_width(100, 100), scaled_width(1, 1_000_000)),
+            (150, 300, 1)
+        );
+        assert_eq!(scaled_width(u64::MAX, u64::MAX), BARS_WIDTH, "no overflow");
         let parts = vec![
-            Part { amount: 3, kind: PartKind::Passed },
-            Part { amount: 1, kind: PartKind::Failed },
-            Part { amount: 0, kind: PartKind::Amount },
+            BarPart { amount: 3, kind: BarPartKind::Passed },
+            BarPart { amount: 1, kind: BarPartKind::Failed },
+            BarPart { amount: 0, kind: BarPartKind::Amount },
         ];
-        let bars = vec![Bar { label: "a<b".to_owned(), parts, shown: "3/4".to_owned() }];
-        let chart = Chart { id: "c", title: "T & T", of: "engine", amounts: "passed", bars };
-        let figure = chart.figure();
+        let bars = vec![ChartBar { label: "a<b".to_owned(), parts, value_text: "3/4".to_owned() }];
+        let chart =
+            BarChart { id: "c", title: "T & T", label_heading: "engine", value_heading: "passed", bars };
+        let figure = chart.render_figure();
         assert!(figure.contains("width=\"225\"") && figure.contains("width=\"75\""), "{figure}");
         assert!(figure.contains("a&lt;b") && !figure.contains("a<b") && figure.contains("T &amp; T"));
         assert_eq!(figure.matches("3/4").count(), 3, "description, bar and table say it");

@@ -8,11 +8,11 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
-    eval::{EvalExpected, EvalKind},
+    content::WorkspacePath,
+    eval::{EvalExpectation, EvalKind},
     message::ModelRef,
     policy::Policy,
-    report::SCRIPTED,
+    report::SCRIPTED_PROVIDER,
     task::{SettingsPatch, TEXT_BYTES_MAX, check_model},
 };
 use docket_worker::{
@@ -21,13 +21,15 @@ use docket_worker::{
 };
 
 use super::{
-    form::{Defaults, EngineName, File, Line, SuiteForm, TaskForm, TracesForm},
-    laid::Laid,
-    matrix::twice,
+    matrix::first_duplicate,
+    overlay_files::OverlayFiles,
+    suite_file::{
+        EngineExpectSection, EngineName, NonEmptyText, SuiteDefaults, SuiteFile, TaskFile, TomlSource,
+    },
 };
 use crate::{
-    output::fail::{Exit, FailWith as _, Failure, Outcome},
-    tasks::task_args::title_of,
+    output::error::{CliError, CliResult, ExitKind, FailWith as _},
+    tasks::task_args::title_from_text,
 };
 
 /// Tasks of a suite at most.
@@ -39,31 +41,31 @@ const ACCEPT_TIMEOUT_MS: u64 = 120_000;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Suite {
+pub(super) struct EvalSuite {
     pub(super) name: String,
     pub(super) about: Option<String>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<EvalTask>,
     prices: toml::Table,
 }
 
 /// What a run must leave in its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Traces {
+pub(super) struct ExpectedTraces {
     /// Artifacts.
     pub(super) artifacts: Vec<String>,
     /// Rules that denied a call.
     pub(super) denied: Vec<String>,
 }
 
-impl From<TracesForm> for Traces {
-    fn from(form: TracesForm) -> Self {
-        Self { artifacts: texts(form.artifacts), denied: texts(form.denied) }
+impl From<EngineExpectSection> for ExpectedTraces {
+    fn from(form: EngineExpectSection) -> Self {
+        Self { artifacts: into_texts(form.artifacts), denied: into_texts(form.denied) }
     }
 }
 
 /// A task of a suite.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct EvalTask {
     /// Its name: that of its file.
     pub(super) name: String,
     pub(super) kind: EvalKind,
@@ -80,94 +82,94 @@ pub(super) struct Task {
     pub(super) script: Option<Vec<u8>>,
     pub(super) setup: Vec<String>,
     pub(super) tests: Option<String>,
-    pub(super) requires: Vec<WorkPath>,
+    pub(super) requires: Vec<WorkspacePath>,
     pub(super) policy: Option<Policy>,
     pub(super) settings: SettingsPatch,
     pub(super) accept: Vec<String>,
     /// What is laid over the result before the acceptance commands run.
-    pub(super) accept_files: Option<Laid>,
+    pub(super) accept_files: Option<OverlayFiles>,
     pub(super) accept_timeout_ms: u64,
     /// What may be changed; none = whatever is not forbidden.
-    pub(super) changes: Option<Vec<PathGlob>>,
-    pub(super) unchanged: Vec<PathGlob>,
-    pub(super) unread: Vec<PathGlob>,
-    pub(super) expected: EvalExpected,
-    pub(super) files: Vec<WorkPath>,
-    traces: Traces,
+    pub(super) allowed_changes: Option<Vec<PathGlob>>,
+    pub(super) must_not_change: Vec<PathGlob>,
+    pub(super) must_not_be_read: Vec<PathGlob>,
+    pub(super) expected: EvalExpectation,
+    pub(super) required_files: Vec<WorkspacePath>,
+    traces: ExpectedTraces,
     /// What more is wanted of an engine.
-    engine_traces: BTreeMap<EngineName, Traces>,
+    engine_traces: BTreeMap<EngineName, ExpectedTraces>,
     /// Where all this stands, for what is found wrong later.
-    pub(super) file: File,
+    pub(super) file: TomlSource,
 }
 
-impl Task {
+impl EvalTask {
     /// The script that its model follows with this engine.
-    pub(super) fn script(&self, engine: &EngineName) -> Option<&[u8]> {
+    pub(super) fn script_for(&self, engine: &EngineName) -> Option<&[u8]> {
         self.scripts.get(engine).or(self.script.as_ref()).map(Vec::as_slice)
     }
 
     /// What a run with this engine must leave in its log.
-    pub(super) fn traces(&self, engine: &EngineName) -> Traces {
-        let Traces { mut artifacts, mut denied } = self.traces.clone();
+    pub(super) fn expected_traces(&self, engine: &EngineName) -> ExpectedTraces {
+        let ExpectedTraces { mut artifacts, mut denied } = self.traces.clone();
         if let Some(more) = self.engine_traces.get(engine) {
             artifacts.extend(more.artifacts.iter().cloned());
             denied.extend(more.denied.iter().cloned());
         }
-        Traces { artifacts, denied }
+        ExpectedTraces { artifacts, denied }
     }
 
     /// As `--only` sees it.
-    pub(super) fn path(&self) -> String {
+    pub(super) fn filter_path(&self) -> String {
         format!("{}/{}", self.kind.as_str(), self.name)
     }
 }
 
 /// Whether a model follows a script.
 pub(super) fn is_scripted(model: &ModelRef) -> bool {
-    model.provider == SCRIPTED
+    model.provider == SCRIPTED_PROVIDER
 }
 
-impl Suite {
+impl EvalSuite {
     /// Reads the suite in a folder.
     ///
     /// # Errors
     /// Usage, with file, line and key of the first thing that is wrong.
-    pub(super) fn read(folder: &Path) -> Outcome<Self> {
-        let suite = File::open(folder.join("suite.toml"))?;
-        let form: SuiteForm = suite.parse()?;
+    pub(super) fn read(folder: &Path) -> CliResult<Self> {
+        let suite = TomlSource::read(folder.join("suite.toml"))?;
+        let form: SuiteFile = suite.parse()?;
         if form.name.trim().is_empty()
             || form.name.contains('\n')
             || form.name.chars().count() > NAME_CHARS_MAX
         {
             return Err(
-                suite.wrong("name", format!("it must be one line of 1 to {NAME_CHARS_MAX} characters"))
+                suite.error_at("name", format!("it must be one line of 1 to {NAME_CHARS_MAX} characters"))
             );
         }
         if !form.defaults.accept.commands.is_empty() {
-            return Err(suite.wrong("defaults.accept.commands", "each task says its own"));
+            return Err(suite.error_at("defaults.accept.commands", "each task says its own"));
         }
         if form.defaults.accept.files.is_some() {
-            return Err(suite.wrong("defaults.accept.files", "each task says its own"));
+            return Err(suite.error_at("defaults.accept.files", "each task says its own"));
         }
-        let is_real = |name: &&String| !name.starts_with(&format!("{SCRIPTED}:"));
+        let is_real = |name: &&String| !name.starts_with(&format!("{SCRIPTED_PROVIDER}:"));
         if let Some(name) = form.prices.keys().find(is_real) {
             let why = format!("`{name}` follows no script; what it costs is said in docket.toml");
-            return Err(suite.wrong("prices", why));
+            return Err(suite.error_at("prices", why));
         }
-        PriceTable::load(Some(&form.prices.to_string())).map_err(|error| suite.wrong("prices", error))?;
+        PriceTable::load(Some(&form.prices.to_string())).map_err(|error| suite.error_at("prices", error))?;
         let mut tasks = Vec::new();
         for (name, path) in task_files(folder)? {
-            let file = File::open(path)?;
-            let task: TaskForm = file.parse()?;
-            let reader = Reader { folder, suite: &suite, defaults: &form.defaults };
-            tasks.push(reader.take(name, file, task)?);
+            let file = TomlSource::read(path)?;
+            let task: TaskFile = file.parse()?;
+            let reader = TaskReader { folder, suite: &suite, defaults: &form.defaults };
+            tasks.push(reader.build_task(name, file, task)?);
         }
         tasks.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         Ok(Self { name: form.name, about: form.about, tasks, prices: form.prices })
     }
 
     /// The user's own prices, and beneath them what the suite says of models that follow scripts.
-    pub(super) fn prices(&self, own: Option<&str>) -> Option<String> {
+    pub(super) fn merged_prices(&self, own: Option<&str>) -> Option<String> {
         let own = own.map(|text| text.parse::<toml::Table>().expect("settings keep what they read as TOML"));
         let all: toml::Table = self.prices.clone().into_iter().chain(own.unwrap_or_default()).collect();
         (!all.is_empty()).then(|| all.to_string())
@@ -175,68 +177,69 @@ impl Suite {
 }
 
 /// The files of a suite's tasks, by their names.
-fn task_files(folder: &Path) -> Outcome<BTreeMap<String, PathBuf>> {
+fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
     let folder = folder.join("tasks");
     let failed =
         || format!("cannot read {}: a suite has a file for each of its tasks there", folder.display());
     let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder).fail_with(Exit::Usage, failed)? {
-        let path = entry.fail_with(Exit::Usage, failed)?.path();
+    for entry in std::fs::read_dir(&folder).fail_with(ExitKind::Usage, failed)? {
+        let path = entry.fail_with(ExitKind::Usage, failed)?.path();
         let (Some(name), true) = (path.file_stem(), path.extension().is_some_and(|end| end == "toml")) else {
             continue;
         };
-        let name = name.to_str().filter(|name| is_name(name)).map(str::to_owned).ok_or_else(|| {
+        let name = name.to_str().filter(|name| is_valid_name(name)).map(str::to_owned).ok_or_else(|| {
             let message = format!(
                 "{}: a task is named by its file, in 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or \
                  underscores",
                 path.display()
             );
-            Failure::new(Exit::Usage, message)
+            CliError::new(ExitKind::Usage, message)
         })?;
         found.insert(name, path);
     }
     match found.len() {
-        0 => Err(Failure::new(Exit::Usage, format!("{} holds no task, as NAME.toml", folder.display()))),
+        0 => Err(CliError::new(ExitKind::Usage, format!("{} holds no task, as NAME.toml", folder.display()))),
         1..=TASKS_MAX => Ok(found),
         many => {
             let message = format!("{} holds {many} tasks, and may hold {TASKS_MAX}", folder.display());
-            Err(Failure::new(Exit::Usage, message))
+            Err(CliError::new(ExitKind::Usage, message))
         }
     }
 }
 
-fn texts(lines: Vec<Line>) -> Vec<String> {
+fn into_texts(lines: Vec<NonEmptyText>) -> Vec<String> {
     lines.into_iter().map(|line| line.0).collect()
 }
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.len() <= NAME_CHARS_MAX && name.chars().all(legal)
 }
 
 /// What a task's file is read with.
-struct Reader<'a> {
+struct TaskReader<'a> {
     folder: &'a Path,
-    suite: &'a File,
-    defaults: &'a Defaults,
+    suite: &'a TomlSource,
+    defaults: &'a SuiteDefaults,
 }
 
-impl Reader<'_> {
-    fn take(&self, name: String, file: File, form: TaskForm) -> Outcome<Task> {
+impl TaskReader<'_> {
+    fn build_task(&self, name: String, file: TomlSource, form: TaskFile) -> CliResult<EvalTask> {
         let text = form.text.trim().to_owned();
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
-            return Err(file.wrong("text", format!("it must have 1 to {TEXT_BYTES_MAX} bytes")));
+            return Err(file.error_at("text", format!("it must have 1 to {TEXT_BYTES_MAX} bytes")));
         }
-        let title = title_of(form.title.as_deref().unwrap_or(&text));
-        let title = title.map_err(|failure| file.wrong("title", failure.error))?;
-        let (repo, commit) = self.start(&file, &form)?;
-        let model = self.model(&file, &form)?;
+        let title = title_from_text(form.title.as_deref().unwrap_or(&text));
+        let title = title.map_err(|failure| file.error_at("title", failure.error))?;
+        let (repo, commit) = self.resolve_base(&file, &form)?;
+        let model = self.resolve_model(&file, &form)?;
         let scripts = form.scripts.iter().map(|(engine, path)| {
             let key = format!("scripts.{engine}");
-            Ok((engine.clone(), self.script(&file, &key, path)?))
+            Ok((engine.clone(), self.read_script(&file, &key, path)?))
         });
-        let scripts: BTreeMap<_, _> = scripts.collect::<Outcome<_>>()?;
-        let script = form.script.as_deref().map(|path| self.script(&file, "script", path)).transpose()?;
+        let scripts: BTreeMap<_, _> = scripts.collect::<CliResult<_>>()?;
+        let script =
+            form.script.as_deref().map(|path| self.read_script(&file, "script", path)).transpose()?;
         let of_scripts = || {
             let all = EngineName::all().into_iter().filter(|engine| scripts.contains_key(engine));
             Some(all.collect::<Vec<_>>()).filter(|all| !all.is_empty())
@@ -244,17 +247,17 @@ impl Reader<'_> {
         let named = form.engines.clone().or_else(of_scripts).or_else(|| self.defaults.engines.clone());
         let engines = named.unwrap_or_else(|| "react".parse().into_iter().collect());
         if engines.is_empty() {
-            return Err(file.wrong("engines", "it is empty; name an engine, or leave it out"));
+            return Err(file.error_at("engines", "it is empty; name an engine, or leave it out"));
         }
-        if let Some(engine) = twice(&engines) {
-            return Err(file.wrong("engines", format!("it names `{engine}` twice")));
+        if let Some(engine) = first_duplicate(&engines) {
+            return Err(file.error_at("engines", format!("it names `{engine}` twice")));
         }
-        let (limits, wide) = (self.limits(&form), form.tools.or(self.defaults.tools));
+        let (limits, wide) = (self.resolve_limits(&form), form.tools.or(self.defaults.tools));
         let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
         let (forbidden, beside) = (&form.forbidden, &self.defaults.forbidden);
         let timeout = form.accept.timeout.or(self.defaults.accept.timeout);
-        let accept_files = self.accept_files(&file, &form)?;
-        Ok(Task {
+        let accept_files = self.read_accept_files(&file, &form)?;
+        Ok(EvalTask {
             name,
             kind: form.kind,
             title,
@@ -265,31 +268,39 @@ impl Reader<'_> {
             model,
             scripts,
             script,
-            policy: self.policy(&file, &form)?,
+            policy: self.read_policy(&file, &form)?,
             settings: SettingsPatch { tool_set: wide, ..limits },
-            unchanged: both(&forbidden.unchanged, &beside.unchanged),
-            unread: both(&forbidden.unread, &beside.unread),
+            must_not_change: both(&forbidden.unchanged, &beside.unchanged),
+            must_not_be_read: both(&forbidden.unread, &beside.unread),
             setup: form.setup.or_else(|| self.defaults.setup.clone()).unwrap_or_default(),
             tests: form.tests,
             requires: form.requires,
             accept_files,
-            accept: texts(form.accept.commands),
+            accept: into_texts(form.accept.commands),
             accept_timeout_ms: timeout.unwrap_or(ACCEPT_TIMEOUT_MS),
             expected: form.expect.outcome,
-            changes: form.expect.changes,
-            files: form.expect.files,
-            traces: Traces { artifacts: texts(form.expect.artifacts), denied: texts(form.expect.denied) },
+            allowed_changes: form.expect.changes,
+            required_files: form.expect.files,
+            traces: ExpectedTraces {
+                artifacts: into_texts(form.expect.artifacts),
+                denied: into_texts(form.expect.denied),
+            },
             engine_traces: form.expect.engines.into_iter().map(|(name, form)| (name, form.into())).collect(),
             file,
         })
     }
 
     /// Where it starts, and from which commit.
-    fn start(&self, file: &File, form: &TaskForm) -> Outcome<(Option<PathBuf>, Option<String>)> {
+    fn resolve_base(
+        &self,
+        file: &TomlSource,
+        form: &TaskFile,
+    ) -> CliResult<(Option<PathBuf>, Option<String>)> {
         if form.empty {
             let beside = form.repo.is_some() || form.commit.is_some();
-            let both =
-                || file.wrong("empty", "a task that starts in an empty folder has no `repo` and no `commit`");
+            let both = || {
+                file.error_at("empty", "a task that starts in an empty folder has no `repo` and no `commit`")
+            };
             return if beside { Err(both()) } else { Ok((None, None)) };
         }
         let (path, from, key) = match (&form.repo, &self.defaults.repo) {
@@ -297,13 +308,13 @@ impl Reader<'_> {
             (None, Some(path)) => (path, self.suite, "defaults.repo"),
             (None, None) => {
                 return Err(
-                    file.wrong("repo", "it is missing; name a folder, or say `empty = true` for none")
+                    file.error_at("repo", "it is missing; name a folder, or say `empty = true` for none")
                 );
             }
         };
         let repo = self.folder.join(path);
         if !repo.is_dir() {
-            return Err(from.wrong(key, format!("there is no folder {}", repo.display())));
+            return Err(from.error_at(key, format!("there is no folder {}", repo.display())));
         }
         let commit =
             form.commit.clone().or_else(|| self.defaults.commit.clone().filter(|_| form.repo.is_none()));
@@ -311,12 +322,12 @@ impl Reader<'_> {
             let key = if form.commit.is_some() { "commit" } else { "defaults.commit" };
             let from = if form.commit.is_some() { file } else { self.suite };
             let why = format!("{} is no git repository, so it has no commits; leave it out", repo.display());
-            return Err(from.wrong(key, why));
+            return Err(from.error_at(key, why));
         }
         Ok((Some(repo), commit))
     }
 
-    fn model(&self, file: &File, form: &TaskForm) -> Outcome<Option<ModelRef>> {
+    fn resolve_model(&self, file: &TomlSource, form: &TaskFile) -> CliResult<Option<ModelRef>> {
         let base_url = form.base_url.clone().or_else(|| self.defaults.base_url.clone());
         let Some(model) = form.model.clone().or_else(|| self.defaults.model.clone()) else { return Ok(None) };
         let base_url = base_url.filter(|_| !is_scripted(&model));
@@ -324,42 +335,44 @@ impl Reader<'_> {
         match check_model(&model) {
             Ok(()) => Ok(Some(model)),
             Err(error) if form.base_url.is_some() => {
-                Err(file.wrong("base_url", format!("it must be {}", error.must)))
+                Err(file.error_at("base_url", format!("it must be {}", error.must)))
             }
-            Err(error) => Err(self.suite.wrong("defaults.base_url", format!("it must be {}", error.must))),
+            Err(error) => Err(self.suite.error_at("defaults.base_url", format!("it must be {}", error.must))),
         }
     }
 
-    fn script(&self, file: &File, key: &str, path: &Path) -> Outcome<Vec<u8>> {
+    fn read_script(&self, file: &TomlSource, key: &str, path: &Path) -> CliResult<Vec<u8>> {
         let path = self.folder.join(path);
         let bytes = std::fs::read(&path)
-            .map_err(|error| file.wrong(key, format!("cannot read {}: {error}", path.display())))?;
+            .map_err(|error| file.error_at(key, format!("cannot read {}: {error}", path.display())))?;
         match ScriptedModel::parse(&bytes) {
             Ok(_) => Ok(bytes),
-            Err(error) => Err(file.wrong(key, format!("{}: {error}", path.display()))),
+            Err(error) => Err(file.error_at(key, format!("{}: {error}", path.display()))),
         }
     }
 
-    fn accept_files(&self, file: &File, form: &TaskForm) -> Outcome<Option<Laid>> {
+    fn read_accept_files(&self, file: &TomlSource, form: &TaskFile) -> CliResult<Option<OverlayFiles>> {
         let Some(path) = &form.accept.files else { return Ok(None) };
         if form.accept.commands.is_empty() {
             let why = "no command would look at them; name one in `accept.commands`, or leave it out";
-            return Err(file.wrong("accept.files", why));
+            return Err(file.error_at("accept.files", why));
         }
-        Laid::read(&self.folder.join(path)).map(Some).map_err(|why| file.wrong("accept.files", why))
+        OverlayFiles::from_folder(&self.folder.join(path))
+            .map(Some)
+            .map_err(|why| file.error_at("accept.files", why))
     }
 
-    fn policy(&self, file: &File, form: &TaskForm) -> Outcome<Option<Policy>> {
+    fn read_policy(&self, file: &TomlSource, form: &TaskFile) -> CliResult<Option<Policy>> {
         let (path, from, key) = match (&form.policy, &self.defaults.policy) {
             (Some(path), _) => (path, file, "policy"),
             (None, Some(path)) => (path, self.suite, "defaults.policy"),
             (None, None) => return Ok(None),
         };
-        let read = policy_file::read(&self.folder.join(path));
-        read.map(Some).map_err(|failure| from.wrong(key, failure.error))
+        let read = policy_file::read_policy_file(&self.folder.join(path));
+        read.map(Some).map_err(|failure| from.error_at(key, failure.error))
     }
 
-    fn limits(&self, form: &TaskForm) -> SettingsPatch {
+    fn resolve_limits(&self, form: &TaskFile) -> SettingsPatch {
         let (own, all) = (form.limits, self.defaults.limits);
         SettingsPatch {
             turns_max: own.turns.or(all.turns),

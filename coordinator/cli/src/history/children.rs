@@ -1,28 +1,31 @@
 //! What runs gave away, and what that gave away in turn: for commands that tell of a run and its children.
 
-use docket_schema::{ids::RunId, wire::ChildView};
-use docket_worker::client::Client;
+use docket_schema::{api::ChildView, ids::RunId};
+use docket_worker::client::CoordinatorClient;
 
-use crate::output::fail::Outcome;
+use crate::output::error::CliResult;
 
 /// The children of these runs, in order.
-pub(crate) async fn of(client: &Client, runs: &[RunId]) -> Outcome<Vec<ChildView>> {
+pub(crate) async fn list_children(client: &CoordinatorClient, runs: &[RunId]) -> CliResult<Vec<ChildView>> {
     let mut all = Vec::new();
     for run in runs {
-        all.extend(client.children(*run).await?.children);
+        all.extend(client.list_children(*run).await?.children);
     }
     Ok(all)
 }
 
 /// All that these runs gave away, each child followed by its own.
-pub(crate) async fn below(client: &Client, runs: &[RunId]) -> Outcome<Vec<ChildView>> {
+pub(crate) async fn list_descendants(
+    client: &CoordinatorClient,
+    runs: &[RunId],
+) -> CliResult<Vec<ChildView>> {
     let mut found = Vec::new();
     // Taken from the end.
-    let mut next: Vec<ChildView> = of(client, runs).await?;
+    let mut next: Vec<ChildView> = list_children(client, runs).await?;
     next.reverse();
     while let Some(child) = next.pop() {
         let runs: Vec<RunId> = child.view.runs.iter().map(|run| run.id).collect();
-        let mut own = of(client, &runs).await?;
+        let mut own = list_children(client, &runs).await?;
         own.reverse();
         next.extend(own);
         found.push(child);

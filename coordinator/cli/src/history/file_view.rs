@@ -1,29 +1,29 @@
 //! What stands at a path of a recorded tree, as programs read it.
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    api::{FileView, FolderEntry},
+    content::{Content, WorkspacePath},
     ids::{RunId, Turn},
     snapshot::{Entry, EntryKind},
-    wire::{FileView, FolderEntry},
 };
-use docket_worker::workspace::Standing;
+use docket_worker::workspace::PathState;
 
 /// The mode of an entry in octal; a link has none of its own.
-pub(crate) fn mode(entry: &Entry) -> Option<String> {
+pub(crate) fn octal_mode(entry: &Entry) -> Option<String> {
     (entry.kind != EntryKind::Symlink).then(|| format!("{:o}", entry.mode))
 }
 
 /// The bytes of an entry; a folder has none.
-pub(crate) fn size(entry: &Entry) -> Option<u64> {
+pub(crate) fn entry_size(entry: &Entry) -> Option<u64> {
     (entry.kind != EntryKind::Dir).then_some(entry.size)
 }
 
 /// What stands at a path, as programs read it.
-pub(crate) fn view(
+pub(crate) fn build_file_view(
     run: RunId,
     turn: Turn,
-    path: Option<&WorkPath>,
-    standing: &Standing,
+    path: Option<&WorkspacePath>,
+    standing: &PathState,
     content: Option<&[u8]>,
 ) -> FileView {
     let view = FileView {
@@ -38,18 +38,23 @@ pub(crate) fn view(
         children: None,
     };
     match standing {
-        Standing::File(entry) | Standing::Link(entry) => FileView {
+        PathState::File(entry) | PathState::Link(entry) => FileView {
             kind: entry.kind,
-            mode: mode(entry),
-            size: size(entry),
+            mode: octal_mode(entry),
+            size: entry_size(entry),
             hash: Some(entry.hash.to_string()),
             ..view
         },
-        Standing::Folder { mode, children } => {
+        PathState::Folder { mode, children } => {
             let children = children.iter().filter_map(|child| {
-                let name = WorkPath::new(child.name.clone())?;
+                let name = WorkspacePath::new(child.name.clone())?;
                 let entry = &child.entry;
-                Some(FolderEntry { name, kind: entry.kind, mode: self::mode(entry), size: size(entry) })
+                Some(FolderEntry {
+                    name,
+                    kind: entry.kind,
+                    mode: self::octal_mode(entry),
+                    size: entry_size(entry),
+                })
             });
             FileView { mode: Some(format!("{mode:o}")), children: Some(children.collect()), ..view }
         }

@@ -6,18 +6,18 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use docket_coordinator::store::{EachEvent, LogReader, Store, StoreError};
+use docket_coordinator::store::{EventVisitor, LogReader, Store, StoreError};
 use docket_schema::{
+    api::{PAGE_EVENTS_MAX, RunView},
     event::{Envelope, Head},
     history::FoldedRun,
     ids::{BlobHash, RunId, Seq, StreamId},
     run::{RunStarted, RunState},
-    wire::{PAGE_EVENTS_MAX, RunView},
 };
-use docket_worker::client::{Client, Lineage};
+use docket_worker::client::{CoordinatorClient, HistoryScope};
 use tokio::task::JoinSet;
 
-use crate::output::fail::{Chain, Exit, FailWith as _, Failure, Outcome};
+use crate::output::error::{CauseDisplay, CliError, CliResult, ExitKind, FailWith as _};
 
 /// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
 const PAGES_IN_FLIGHT: usize = 4;
@@ -28,43 +28,43 @@ const LINEAGE_RUNS_MAX: usize = 100;
 
 /// Where histories come from.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum HistorySource {
     /// A store that this process has open.
     Store(Arc<dyn Store>),
     /// A coordinator elsewhere.
-    Client(Client),
+    Client(CoordinatorClient),
 }
 
 /// A part of a run's stream: events after the first place, up to and with the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct StreamRange {
     run: RunId,
     after: Seq,
     until: Seq,
 }
 
-impl Source {
+impl HistorySource {
     /// All events of `run`'s whole history.
-    pub(crate) async fn history(&self, run: RunId) -> Outcome<Vec<Envelope>> {
-        Ok(self.pages(run, |page| page).await?.into_iter().flatten().collect())
+    pub(crate) async fn read_events(&self, run: RunId) -> CliResult<Vec<Envelope>> {
+        Ok(self.map_pages(run, |page| page).await?.into_iter().flatten().collect())
     }
 
-    async fn view(&self, run: RunId) -> Outcome<RunView> {
+    async fn run_view(&self, run: RunId) -> CliResult<RunView> {
         match self {
-            Self::Client(client) => Ok(client.run(run).await?),
+            Self::Client(client) => Ok(client.get_run(run).await?),
             Self::Store(store) => {
-                let view = store.run(run).await.map_err(of_store)?;
-                view.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {run}")))
+                let view = store.get_run(run).await.map_err(store_failure)?;
+                view.ok_or_else(|| CliError::new(ExitKind::NotFound, format!("there is no run {run}")))
             }
         }
     }
 
-    async fn read(&self, part: Part) -> Outcome<Vec<Envelope>> {
+    async fn read_range(&self, part: StreamRange) -> CliResult<Vec<Envelope>> {
         let mut events = match self {
-            Self::Client(client) => client.events(part.run, part.after, Some(PAGE_EVENTS)).await?.events,
+            Self::Client(client) => client.list_events(part.run, part.after, Some(PAGE_EVENTS)).await?.events,
             Self::Store(store) => {
-                let read = store.read(StreamId::Run(part.run), part.after, PAGE_EVENTS).await;
-                read.map_err(of_store)?
+                let read = store.read_events(StreamId::Run(part.run), part.after, PAGE_EVENTS).await;
+                read.map_err(store_failure)?
             }
         };
         events.retain(|event| event.seq <= part.until);
@@ -73,12 +73,12 @@ impl Source {
 
     /// What `work` makes of each page of `run`'s whole history, its parents' shared part first. Reads up to
     /// where the run stood when it was asked.
-    pub(crate) async fn pages<T: Send + 'static>(
+    pub(crate) async fn map_pages<T: Send + 'static>(
         &self,
         run: RunId,
         work: fn(Vec<Envelope>) -> T,
-    ) -> Outcome<Vec<T>> {
-        let parts = self.parts(run).await?;
+    ) -> CliResult<Vec<T>> {
+        let parts = self.page_ranges(run).await?;
         let mut pages: Vec<Option<T>> = Vec::new();
         pages.resize_with(parts.len(), || None);
         let mut waiting = parts.into_iter().enumerate();
@@ -88,7 +88,7 @@ impl Source {
                 && let Some((at, part)) = waiting.next()
             {
                 let source = self.clone();
-                under_way.spawn(async move { (at, source.read(part).await.map(work)) });
+                under_way.spawn(async move { (at, source.read_range(part).await.map(work)) });
             }
             let Some(done) = under_way.join_next().await else { break };
             let (at, page) = done.map_err(anyhow::Error::from)?;
@@ -97,58 +97,58 @@ impl Source {
         Ok(pages.into_iter().flatten().collect())
     }
 
-    async fn parts(&self, run: RunId) -> Outcome<Vec<Part>> {
-        let view = self.view(run).await?;
+    async fn page_ranges(&self, run: RunId) -> CliResult<Vec<StreamRange>> {
+        let view = self.run_view(run).await?;
         let mut runs = vec![(run, view.head.seq)];
         let mut next = view.parent;
         while let Some(parent) = next {
             if runs.len() > LINEAGE_RUNS_MAX {
                 let message = format!("run {} stands on more than {LINEAGE_RUNS_MAX} others", run.short());
-                return Err(Failure::new(Exit::Failed, message));
+                return Err(CliError::new(ExitKind::Failed, message));
             }
             runs.push((parent.run, parent.seq));
-            next = self.view(parent.run).await?.parent;
+            next = self.run_view(parent.run).await?.parent;
         }
         let runs = runs.into_iter().rev();
-        Ok(runs.flat_map(|(run, until)| cut(run, until)).collect())
+        Ok(runs.flat_map(|(run, until)| split_into_pages(run, until)).collect())
     }
 }
 
 /// What is wrong with the log is for `docket verify` to say; the rest is about reaching it.
-fn of_store(error: StoreError) -> Failure {
+fn store_failure(error: StoreError) -> CliError {
     let exit = match error {
-        StoreError::Corrupt { .. } | StoreError::Damaged { .. } => Exit::Verification,
-        StoreError::OtherBuild { .. } => Exit::EngineMissing,
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } => ExitKind::Verification,
+        StoreError::SchemaMismatch { .. } => ExitKind::EngineMissing,
         StoreError::Unavailable { .. }
         | StoreError::ReadOnly { .. }
         | StoreError::Full { .. }
         | StoreError::Schema { .. }
-        | StoreError::Fault { .. } => Exit::Unreachable,
+        | StoreError::Internal { .. } => ExitKind::Unreachable,
     };
-    Failure { exit, error: error.into() }
+    CliError { exit, error: error.into() }
 }
 
-impl LogReader for Source {
-    type Error = Failure;
+impl LogReader for HistorySource {
+    type Error = CliError;
 
-    fn beside(&self) -> bool {
+    fn should_fold_in_parallel(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 
-    fn altered(failure: Failure) -> Result<String, Failure> {
+    fn into_corruption(failure: CliError) -> Result<String, CliError> {
         match failure.exit {
-            Exit::Verification => Ok(failure.text(Chain::Shown)),
+            ExitKind::Verification => Ok(failure.format_message(CauseDisplay::Shown)),
             _ => Err(failure),
         }
     }
 
-    async fn head(&self, stream: StreamId) -> Outcome<Option<Head>> {
+    async fn stream_head(&self, stream: StreamId) -> CliResult<Option<Head>> {
         match self {
-            Self::Store(store) => store.head(stream).await.map_err(of_store),
+            Self::Store(store) => store.stream_head(stream).await.map_err(store_failure),
             Self::Client(client) => {
                 let mut after = None;
                 loop {
-                    let page = client.streams(after.as_ref()).await?;
+                    let page = client.list_streams(after.as_ref()).await?;
                     if let Some(listed) = page.streams.iter().find(|listed| listed.stream == stream) {
                         return Ok(Some(listed.head));
                     }
@@ -161,14 +161,14 @@ impl LogReader for Source {
         }
     }
 
-    async fn scan(&self, stream: StreamId, mut after: Seq, mut each: EachEvent) -> Outcome<()> {
+    async fn scan_events(&self, stream: StreamId, mut after: Seq, mut each: EventVisitor) -> CliResult<()> {
         let client = match self {
-            Self::Store(store) => return store.scan(stream, after, each).await.map_err(of_store),
+            Self::Store(store) => return store.scan_events(stream, after, each).await.map_err(store_failure),
             Self::Client(client) => client,
         };
         loop {
-            let page = client.stream_events(&stream, after, None).await?;
-            if page.events.iter().any(|event| each(&event.by_ref()).is_break()) || !page.more {
+            let page = client.list_stream_events(&stream, after, None).await?;
+            if page.events.iter().any(|event| each(&event.as_event_ref()).is_break()) || !page.more {
                 return Ok(());
             }
             let Some(last) = page.events.last() else { return Ok(()) };
@@ -176,9 +176,9 @@ impl LogReader for Source {
         }
     }
 
-    async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Outcome<Vec<BlobHash>> {
+    async fn find_present_blobs(&self, hashes: Vec<BlobHash>) -> CliResult<Vec<BlobHash>> {
         match self {
-            Self::Store(store) => store.blobs_present(hashes).await.map_err(of_store),
+            Self::Store(store) => store.find_present_blobs(hashes).await.map_err(store_failure),
             Self::Client(client) => {
                 let missing: HashSet<BlobHash> = client.missing_blobs(&hashes).await?.into_iter().collect();
                 Ok(hashes.into_iter().filter(|hash| !missing.contains(hash)).collect())
@@ -188,16 +188,16 @@ impl LogReader for Source {
 }
 
 /// The pages of a stream up to `until`.
-fn cut(run: RunId, until: Seq) -> impl Iterator<Item = Part> {
+fn split_into_pages(run: RunId, until: Seq) -> impl Iterator<Item = StreamRange> {
     let starts = (0..until.0).step_by(PAGE_EVENTS as usize);
-    starts.map(move |after| Part { run, after: Seq(after), until })
+    starts.map(move |after| StreamRange { run, after: Seq(after), until })
 }
 
 /// Reads a run's whole history and folds it.
-pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
+pub(crate) async fn fold_run(client: &CoordinatorClient, run: RunId) -> CliResult<RunState> {
     let mut state = RunState::default();
-    for event in client.all_events(run, Lineage::Whole).await? {
-        state.apply_envelope(&event).fail_with(Exit::Verification, || {
+    for event in client.all_events(run, HistoryScope::WithAncestors).await? {
+        state.apply_envelope(&event).fail_with(ExitKind::Verification, || {
             format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
         })?;
     }
@@ -205,19 +205,20 @@ pub(crate) async fn fold(client: &Client, run: RunId) -> Outcome<RunState> {
 }
 
 /// What a run pinned at its start.
-pub(crate) fn started(history: &FoldedRun, run: RunId) -> Outcome<&RunStarted> {
+pub(crate) fn started_config(history: &FoldedRun, run: RunId) -> CliResult<&RunStarted> {
     history.state().pins.as_deref().ok_or_else(|| {
         let message =
             format!("run {} has not started yet; `docket follow {}` waits for it", run.short(), run.short());
-        Failure::new(Exit::Refused, message)
+        CliError::new(ExitKind::Refused, message)
     })
 }
 
 /// A run's whole history, cut into turns.
-pub(crate) async fn history(client: &Client, run: RunId) -> Outcome<FoldedRun> {
-    FoldedRun::read(client.all_events(run, Lineage::Whole).await?).fail_with(Exit::Verification, || {
-        format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
-    })
+pub(crate) async fn read_folded_run(client: &CoordinatorClient, run: RunId) -> CliResult<FoldedRun> {
+    FoldedRun::from_events(client.all_events(run, HistoryScope::WithAncestors).await?)
+        .fail_with(ExitKind::Verification, || {
+            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+        })
 }
 
 #[cfg(test)]
@@ -225,11 +226,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_leave_nothing_out_and_nothing_twice() {
+    fn pages_cover_every_event_once() {
         let run = RunId(uuid::Uuid::from_u128(1));
         let page = u64::from(PAGE_EVENTS);
         for (until, count) in [(0, 0), (1, 1), (page, 1), (page + 1, 2), (page * 3, 3)] {
-            let parts: Vec<Part> = cut(run, Seq(until)).collect();
+            let parts: Vec<StreamRange> = split_into_pages(run, Seq(until)).collect();
             assert_eq!(parts.len(), count, "{until}");
             for (nth, part) in parts.iter().enumerate() {
                 assert_eq!((part.after.0, part.until.0), (nth as u64 * page, until));

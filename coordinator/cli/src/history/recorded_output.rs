@@ -5,20 +5,20 @@ use docket_schema::{
     history::{FoldedRun, TurnDetail},
     ids::RunId,
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
-use crate::output::fail::{Exit, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind};
 
 /// The name and the whole output of the call with this id.
-pub(crate) async fn recorded(
-    client: &Client,
+pub(crate) async fn read_recorded_output(
+    client: &CoordinatorClient,
     run: RunId,
     history: &FoldedRun,
     call: &str,
-) -> Outcome<(String, Vec<u8>)> {
+) -> CliResult<(String, Vec<u8>)> {
     let mut last = None;
     for turn in history.turns() {
-        let TurnDetail { calls, checks, .. } = history.history().detail(turn);
+        let TurnDetail { calls, checks, .. } = history.history().turn_detail(turn);
         let calls = calls.into_iter().map(|call| {
             let result = call.result.map(|result| (result.content, result.full));
             (call.tool.call, call.tool.name, result)
@@ -35,21 +35,25 @@ pub(crate) async fn recorded(
             }
             let Some((content, full)) = result else {
                 let message = format!("call {call} ({name}) has no result in the log");
-                return Err(Failure::new(Exit::NotFound, message));
+                return Err(CliError::new(ExitKind::NotFound, message));
             };
-            return Ok((name, whole(client, &content, full).await?));
+            return Ok((name, fetch_full_output(client, &content, full).await?));
         }
     }
     let last = last.map_or_else(String::new, |last| format!("; its last call is {last}"));
-    Err(Failure::new(Exit::NotFound, format!("run {} has no call `{call}`{last}", run.short())))
+    Err(CliError::new(ExitKind::NotFound, format!("run {} has no call `{call}`{last}", run.short())))
 }
 
-async fn whole(client: &Client, content: &Content, full: Option<BlobRef>) -> Outcome<Vec<u8>> {
-    match full.or_else(|| content.blob()) {
+async fn fetch_full_output(
+    client: &CoordinatorClient,
+    content: &Content,
+    full: Option<BlobRef>,
+) -> CliResult<Vec<u8>> {
+    match full.or_else(|| content.blob_ref()) {
         Some(blob) => Ok(client.get_blob(&blob).await?.to_vec()),
         None => content
             .inline_bytes()
             .map(|bytes| bytes.to_vec())
-            .ok_or_else(|| Failure::new(Exit::Verification, "the recorded output is damaged")),
+            .ok_or_else(|| CliError::new(ExitKind::Verification, "the recorded output is damaged")),
     }
 }

@@ -1,7 +1,7 @@
 //! A run as a file, in each of the formats.
 
 mod atif;
-mod file;
+mod docket_file;
 mod jsonl;
 mod texts;
 
@@ -9,25 +9,25 @@ use crate::history::spans;
 use std::io::Write as _;
 
 use docket_schema::{
+    api::ExportFormat,
     ids::RunId,
-    trace::{Resource, export_request},
-    wire::ExportForm,
+    trace::{TraceResource, export_request},
 };
-use docket_worker::client::{Client, Lineage};
+use docket_worker::client::{CoordinatorClient, HistoryScope};
 
 use crate::{
-    output::fail::{Exit, FailWith as _, Outcome},
-    progress::Progress,
+    output::error::{CliResult, ExitKind, FailWith as _},
+    progress::ProgressDisplay,
 };
 
-pub(crate) use atif::thought;
+pub(crate) use atif::reasoning_text;
 
 /// Longest text put in its place, unless said otherwise: more than any tool shows a model.
-pub(crate) const TEXT_BYTES: usize = 1024 * 1024;
+pub(crate) const TEXT_BYTES_DEFAULT: usize = 1024 * 1024;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ExportFormat {
     /// docket's own
     #[default]
     Docket,
@@ -41,7 +41,7 @@ pub(crate) enum Format {
 
 /// How much was written.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct ExportStats {
     /// Events, or lines of another kind.
     pub(crate) events: u64,
     /// Blobs.
@@ -49,75 +49,75 @@ pub(crate) struct Written {
 }
 
 /// Writes a run in this form, as the API hands it out.
-pub(crate) async fn of_run(
-    client: &Client,
+pub(crate) async fn export_run(
+    client: &CoordinatorClient,
     run: RunId,
-    form: ExportForm,
+    form: ExportFormat,
     to: &mut std::fs::File,
-) -> Outcome<Written> {
+) -> CliResult<ExportStats> {
     let format = match form {
-        ExportForm::Docket => Format::Docket,
-        ExportForm::Jsonl => Format::Jsonl,
-        ExportForm::Atif => Format::Atif,
-        ExportForm::Otlp => Format::Otlp,
+        ExportFormat::Docket => ExportFormat::Docket,
+        ExportFormat::Jsonl => ExportFormat::Jsonl,
+        ExportFormat::Atif => ExportFormat::Atif,
+        ExportFormat::Otlp => ExportFormat::Otlp,
     };
-    write(client, run, (format, false, TEXT_BYTES), &Progress::hidden(), to).await
+    write_export(client, run, (format, false, TEXT_BYTES_DEFAULT), &ProgressDisplay::hidden(), to).await
 }
 
 /// Writes a run in this format; `plain` leaves docket's own uncompressed.
-pub(crate) async fn write(
-    client: &Client,
+pub(crate) async fn write_export(
+    client: &CoordinatorClient,
     run: RunId,
-    (format, plain, text_bytes): (Format, bool, usize),
-    progress: &Progress,
+    (format, plain, text_bytes): (ExportFormat, bool, usize),
+    progress: &ProgressDisplay,
     to: &mut std::fs::File,
-) -> Outcome<Written> {
+) -> CliResult<ExportStats> {
     match (format, plain) {
-        (Format::Docket, true) => {
+        (ExportFormat::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
-            let written = file::write(client, run, progress, &mut to).await?;
-            to.flush().fail_as(Exit::Failed)?;
+            let written = docket_file::write_docket_file(client, run, progress, &mut to).await?;
+            to.flush().fail_as(ExitKind::Failed)?;
             Ok(written)
         }
-        (Format::Docket, false) => {
-            let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(Exit::Failed)?;
-            let written = file::write(client, run, progress, &mut to).await?;
-            to.finish().fail_as(Exit::Failed)?;
+        (ExportFormat::Docket, false) => {
+            let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(ExitKind::Failed)?;
+            let written = docket_file::write_docket_file(client, run, progress, &mut to).await?;
+            to.finish().fail_as(ExitKind::Failed)?;
             Ok(written)
         }
-        (Format::Atif, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, text_bytes).await?;
-            let trajectory = atif::trajectory(run, &events, &texts)?;
-            let mut text = serde_json::to_string_pretty(&trajectory).fail_as(Exit::Failed)?;
+        (ExportFormat::Atif, _) => {
+            let events = client.all_events(run, HistoryScope::WithAncestors).await?;
+            let texts = texts::fetch_texts(client, &events, text_bytes).await?;
+            let trajectory = atif::build_trajectory(run, &events, &texts)?;
+            let mut text = serde_json::to_string_pretty(&trajectory).fail_as(ExitKind::Failed)?;
             text.push('\n');
-            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
-            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
+            to.write_all(text.as_bytes()).fail_as(ExitKind::Failed)?;
+            Ok(ExportStats { events: events.len() as u64, blobs: texts.len() as u64 })
         }
-        (Format::Otlp, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let spans = spans::of_events(run, &events).fail_with(Exit::EngineMissing, || {
+        (ExportFormat::Otlp, _) => {
+            let events = client.all_events(run, HistoryScope::WithAncestors).await?;
+            let spans = spans::spans_from_events(run, &events).fail_with(ExitKind::EngineMissing, || {
                 "this build does not know an event of the run".to_owned()
             })?;
-            let resource = Resource {
+            let resource = TraceResource {
                 service: "docket".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 attributes: Vec::new(),
             };
             let mut text =
-                serde_json::to_string_pretty(&export_request(&resource, &spans)).fail_as(Exit::Failed)?;
+                serde_json::to_string_pretty(&export_request(&resource, &spans)).fail_as(ExitKind::Failed)?;
             text.push('\n');
-            to.write_all(text.as_bytes()).fail_as(Exit::Failed)?;
-            Ok(Written { events: events.len() as u64, blobs: 0 })
+            to.write_all(text.as_bytes()).fail_as(ExitKind::Failed)?;
+            Ok(ExportStats { events: events.len() as u64, blobs: 0 })
         }
-        (Format::Jsonl, _) => {
-            let events = client.all_events(run, Lineage::Whole).await?;
-            let texts = texts::read(client, &events, text_bytes).await?;
+        (ExportFormat::Jsonl, _) => {
+            let events = client.all_events(run, HistoryScope::WithAncestors).await?;
+            let texts = texts::fetch_texts(client, &events, text_bytes).await?;
             for event in &events {
-                let line = jsonl::line(event, &texts).fail_as(Exit::Failed)?;
-                to.write_all(line.as_bytes()).fail_as(Exit::Failed)?;
+                let line = jsonl::format_event_line(event, &texts).fail_as(ExitKind::Failed)?;
+                to.write_all(line.as_bytes()).fail_as(ExitKind::Failed)?;
             }
-            Ok(Written { events: events.len() as u64, blobs: texts.len() as u64 })
+            Ok(ExportStats { events: events.len() as u64, blobs: texts.len() as u64 })
         }
     }
 }

@@ -6,43 +6,43 @@
 use std::ops::RangeInclusive;
 
 use docket_schema::{
+    api::{AttemptView, ChangeView, GateView, ToolCallView, TurnView},
     content::Content,
     history::{
-        FinalCheck, MessageSource, Milestone, ModelCall, RunHistory, ToolCall, TurnDetail, TurnSummary,
+        FinalCheck, MessageSource, ModelCall, RunHistory, ToolCall, TurnDetail, TurnNote, TurnSummary,
         WorkspaceChange,
     },
     ids::{self, RunId, Seq},
     run::{ModelAnswered, Overlay, RunEvent},
     snapshot::Manifest,
-    wire::{AttemptView, CallView, ChangeView, GateView, TurnView},
 };
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     workspace::{
-        BaseObjects, ChangeView as Compared, Contents, FileDiff, PathDiff, changed_paths, diff_manifests,
+        BaseObjects, ChangeView as Compared, ContentReader, FileDiff, PathDiff, changed_paths, diff_manifests,
     },
 };
 
 use crate::{
-    history::blobs::Remote,
+    history::blobs::RemoteBlobs,
     output::{
-        events,
-        fail::{Exit, FailWith as _, Outcome},
+        error::{CliResult, ExitKind, FailWith as _},
+        event_format,
     },
 };
 
 /// Where contents come from.
-pub(crate) struct Reader<'a> {
-    pub(crate) client: &'a Client,
+pub(crate) struct TurnReader<'a> {
+    pub(crate) client: &'a CoordinatorClient,
     /// None of a run that ended before it had one.
     pub(crate) base: Option<&'a BaseObjects>,
     /// Whether differences are made; without them paths are named alone.
     pub(crate) with_diffs: bool,
 }
 
-impl Reader<'_> {
+impl TurnReader<'_> {
     /// A content's text, fetched where it lies out of line.
-    pub(crate) async fn text(&self, content: &Content) -> Outcome<String> {
+    pub(crate) async fn fetch_text(&self, content: &Content) -> CliResult<String> {
         match content {
             Content::Blob(blob) => {
                 let bytes = self.client.get_blob(blob).await?;
@@ -56,33 +56,33 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// A blob is not to be had.
-    pub(crate) async fn turns(
+    pub(crate) async fn read_turns(
         &self,
         run: RunId,
         history: &RunHistory,
         range: &RangeInclusive<ids::Turn>,
-    ) -> Outcome<Vec<TurnView>> {
+    ) -> CliResult<Vec<TurnView>> {
         let turns = history.turns().iter().filter(|turn| range.contains(&turn.turn));
         // Collected: what is held while contents are fetched must be able to move between threads.
         let turns: Vec<&TurnSummary> = turns.collect();
         let Some(first) = turns.first() else { return Ok(Vec::new()) };
-        let mut overlay = history.overlay_after(first.events.start).fail_as(Exit::EngineMissing)?;
+        let mut overlay = history.overlay_after(first.events.start).fail_as(ExitKind::EngineMissing)?;
         let mut views = Vec::new();
         for turn in turns {
-            views.push(self.turn(run, history, turn, &mut overlay).await?);
+            views.push(self.read_turn(run, history, turn, &mut overlay).await?);
         }
         Ok(views)
     }
 
     /// A turn with all that it names. `overlay` is what the run had changed before it, and becomes what it has after.
-    async fn turn(
+    async fn read_turn(
         &self,
         run: RunId,
         history: &RunHistory,
         turn: &TurnSummary,
         overlay: &mut Overlay,
-    ) -> Outcome<TurnView> {
-        let (detail, events) = (history.detail(turn), history.events_of(turn));
+    ) -> CliResult<TurnView> {
+        let (detail, events) = (history.turn_detail(turn), history.turn_events(turn));
         let last = detail.model_calls.last();
         let usage = detail.cost.usage;
         let mut view = TurnView {
@@ -92,9 +92,9 @@ impl Reader<'_> {
             phases: detail.phases.iter().map(|phase| phase.as_str().to_owned()).collect(),
             request_hash: last.map(|call| call.intent.request.to_string()),
             decision_hash: last.map(|call| call.intent.decision.to_string()),
-            attempts: detail.model_calls.iter().map(attempt).collect(),
+            attempts: detail.model_calls.iter().map(attempt_view).collect(),
             tree: detail.tree.map(|tree| tree.to_string()),
-            notes: notes(history, &detail),
+            notes: turn_notes(history, &detail),
             input_tokens: usage.input_tokens + usage.cache_read_tokens,
             output_tokens: usage.output_tokens,
             cost_nusd: detail.cost.nusd,
@@ -112,36 +112,36 @@ impl Reader<'_> {
                 // A note tells it.
                 MessageSource::Child { .. } => continue,
             };
-            view.told.push(by + &self.text(&message.text).await?);
+            view.told.push(by + &self.fetch_text(&message.text).await?);
         }
-        for text in detail.answers().next_back().into_iter().flat_map(ModelAnswered::texts) {
-            view.text.push_str(&self.text(text).await?);
+        for text in detail.model_answers().next_back().into_iter().flat_map(ModelAnswered::answer_texts) {
+            view.text.push_str(&self.fetch_text(text).await?);
         }
         for call in &detail.calls {
-            view.tools.push(self.call(call).await?);
+            view.tools.push(self.call_view(call).await?);
         }
         for change in &detail.changes {
-            view.changes.extend(self.changes(change, overlay).await?);
+            view.changes.extend(self.change_views(change, overlay).await?);
         }
         for check in &detail.checks {
-            view.gates.push(self.check(check).await?);
+            view.gates.push(self.check_view(check).await?);
         }
         Ok(view)
     }
 
-    async fn call(&self, call: &ToolCall) -> Outcome<CallView> {
+    async fn call_view(&self, call: &ToolCall) -> CliResult<ToolCallView> {
         let (result, outcome) = (call.result.as_ref(), call.outcome());
-        Ok(CallView {
+        Ok(ToolCallView {
             call: call.tool.call.0.clone(),
             name: call.tool.name.clone(),
             args: call.tool.args.clone(),
-            status: result.map(|result| events::status(result.status).to_owned()),
+            status: result.map(|result| event_format::tool_status_label(result.status).to_owned()),
             came_to: outcome.map(|outcome| outcome.label().into_owned()),
             failed: outcome.is_some_and(|outcome| !outcome.is_ok()),
             exit: result.and_then(|result| result.facts.exit),
             tests: result.and_then(|result| result.facts.tests),
             result: match result {
-                Some(result) => self.text(&result.content).await?,
+                Some(result) => self.fetch_text(&result.content).await?,
                 None => String::new(),
             },
             output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
@@ -149,7 +149,7 @@ impl Reader<'_> {
         })
     }
 
-    async fn check(&self, check: &FinalCheck) -> Outcome<GateView> {
+    async fn check_view(&self, check: &FinalCheck) -> CliResult<GateView> {
         let result = check.result.as_ref();
         Ok(GateView {
             call: check.intent.call.0.clone(),
@@ -158,7 +158,7 @@ impl Reader<'_> {
             passed: check.passed(),
             came_to: check.outcome_label().to_owned(),
             output: match result {
-                Some(result) => self.text(&result.content).await?,
+                Some(result) => self.fetch_text(&result.content).await?,
                 None => String::new(),
             },
             output_bytes: result.and_then(|result| result.full).map(|blob| blob.bytes),
@@ -166,7 +166,11 @@ impl Reader<'_> {
         })
     }
 
-    async fn changes(&self, changed: &WorkspaceChange, overlay: &mut Overlay) -> Outcome<Vec<ChangeView>> {
+    async fn change_views(
+        &self,
+        changed: &WorkspaceChange,
+        overlay: &mut Overlay,
+    ) -> CliResult<Vec<ChangeView>> {
         let (mut before, mut after) = (Manifest::default(), Manifest::default());
         for change in &changed.paths {
             let path = &change.path;
@@ -189,30 +193,30 @@ impl Reader<'_> {
         let Some(base) = self.base.filter(|_| self.with_diffs) else {
             return Ok(changed_paths(&before, &after)
                 .into_iter()
-                .map(|diff| named(diff, changed.by.clone()))
+                .map(|diff| path_change_view(diff, changed.by.clone()))
                 .collect());
         };
-        let blobs = Remote(self.client);
-        let contents = Contents::new(base, &blobs);
+        let blobs = RemoteBlobs(self.client);
+        let contents = ContentReader::new(base, &blobs);
         let files = diff_manifests(&before, &after, &contents)
             .await
-            .fail_with(Exit::Failed, || "what the run changed cannot be read".to_owned())?;
-        Ok(files.into_iter().map(|file| shown(file, changed.by.clone())).collect())
+            .fail_with(ExitKind::Failed, || "what the run changed cannot be read".to_owned())?;
+        Ok(files.into_iter().map(|file| to_change_view(file, changed.by.clone())).collect())
     }
 }
 
 /// A difference as it is shown.
-pub(crate) fn shown(file: FileDiff, by_hand: Option<String>) -> ChangeView {
+pub(crate) fn to_change_view(file: FileDiff, by_hand: Option<String>) -> ChangeView {
     let diff = match file.change {
         Compared::Text(text) => Some(text),
         Compared::Binary | Compared::TooLarge | Compared::ModeOnly => None,
     };
-    let named = named(PathDiff { path: file.path, old: file.old, new: file.new }, by_hand);
+    let named = path_change_view(PathDiff { path: file.path, old: file.old, new: file.new }, by_hand);
     ChangeView { diff, ..named }
 }
 
 /// A path that differs, without its difference.
-fn named(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
+fn path_change_view(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
     let what = match (diff.old, diff.new) {
         (None, _) => "added",
         (Some(_), None) => "removed",
@@ -221,7 +225,7 @@ fn named(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
     ChangeView { path: diff.path, what: what.to_owned(), by_hand, diff: None }
 }
 
-fn attempt(call: &ModelCall) -> AttemptView {
+fn attempt_view(call: &ModelCall) -> AttemptView {
     let intent = &call.intent;
     AttemptView {
         seq: call.seq,
@@ -235,11 +239,11 @@ fn attempt(call: &ModelCall) -> AttemptView {
 }
 
 /// What else happened, in a line each.
-fn notes(history: &RunHistory, detail: &TurnDetail) -> Vec<String> {
-    let note = |milestone: &Milestone| match &milestone.event {
+fn turn_notes(history: &RunHistory, detail: &TurnDetail) -> Vec<String> {
+    let note = |milestone: &TurnNote| match &milestone.event {
         Ok(RunEvent::ModelFailed(e)) if e.call.is_summary() => None,
         Ok(RunEvent::ModelFailed(e)) => Some(format!("the model failed ({}): {}", e.error, e.message)),
-        Ok(_) | Err(_) => history.events().get(milestone.place).map(events::summary),
+        Ok(_) | Err(_) => history.events().get(milestone.event_index).map(event_format::format_event),
     };
-    detail.milestones.iter().filter_map(note).collect()
+    detail.notes.iter().filter_map(note).collect()
 }

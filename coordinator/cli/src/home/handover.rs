@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    home::{Home, Lock, Ownership},
-    output::fail::Outcome,
+    home::{DocketHome, HomeLock, HomeOwnership},
+    output::error::CliResult,
 };
 
 /// How long a free lock is left to the sender of a request, which tries for it many times a second.
-const TAKE_MAX: Duration = Duration::from_secs(5);
+const TAKE_OVER_TIME_MAX: Duration = Duration::from_secs(5);
 /// After so long a request that was not granted is made anew: runs may have seen the old one lapse.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+const REQUEST_RENEW_AFTER: Duration = Duration::from_secs(30);
 
 /// A `docket up` wants to serve the home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,33 +34,33 @@ pub(crate) struct HandoverRequest {
 /// The claim to be the one `docket up` of a home, and its requests to serve it.
 #[derive(Debug)]
 pub(crate) struct UpClaim {
-    lock: Lock,
+    lock: HomeLock,
     /// When the request was made that stands.
-    asked: Option<Instant>,
+    requested_at: Option<Instant>,
 }
 
 impl UpClaim {
     /// With the lock of [`Home::lock_up`].
-    pub(crate) const fn new(lock: Lock) -> Self {
-        Self { lock, asked: None }
+    pub(crate) const fn new(lock: HomeLock) -> Self {
+        Self { lock, requested_at: None }
     }
 
     /// Whether a request stands, and has not stood for long.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.elapsed() < ASK_AGAIN)
+    pub(crate) fn has_fresh_request(&self) -> bool {
+        self.requested_at.is_some_and(|asked| asked.elapsed() < REQUEST_RENEW_AFTER)
     }
 
     /// Asks for the home.
-    pub(crate) fn ask(&mut self) -> Outcome<()> {
-        self.lock.say(&HandoverRequest { pid: std::process::id(), id: new_id() })?;
-        self.asked = Some(Instant::now());
+    pub(crate) fn request_handover(&mut self) -> CliResult<()> {
+        self.lock.write_text(&HandoverRequest { pid: std::process::id(), id: new_id() })?;
+        self.requested_at = Some(Instant::now());
         Ok(())
     }
 
     /// Takes the request back: this process serves the home, or cannot.
     pub(crate) fn withdraw(&mut self) {
-        if self.asked.take().is_some()
-            && let Err(error) = self.lock.unsay()
+        if self.requested_at.take().is_some()
+            && let Err(error) = self.lock.clear_text()
         {
             // Runs see it lapse.
             tracing::warn!(%error, "the request to serve the home is not taken back");
@@ -70,16 +70,16 @@ impl UpClaim {
 
 /// What a `docket run` knows of requests.
 #[derive(Debug, Default)]
-pub(crate) struct Yielding {
+pub(crate) struct HandoverWatch {
     /// A request whose sender did not take the lock in time: it counts no more.
     lapsed: Option<HandoverRequest>,
     /// Since when the lock is free for the sender of a request.
     free_since: Option<Instant>,
 }
 
-impl Yielding {
+impl HandoverWatch {
     /// The request that stands, if one does.
-    pub(crate) fn request(&self, home: &Home) -> Option<HandoverRequest> {
+    pub(crate) fn open_request(&self, home: &DocketHome) -> Option<HandoverRequest> {
         match home.handover_request() {
             Ok(request) => request.filter(|request| self.lapsed.as_ref() != Some(request)),
             Err(failure) => {
@@ -90,22 +90,22 @@ impl Yielding {
     }
 
     /// Whether the lock is left to the sender of a request.
-    pub(crate) fn leaves_lock(&mut self, home: &Home, now: Instant) -> bool {
-        let Some(request) = self.request(home) else {
+    pub(crate) fn should_leave_lock(&mut self, home: &DocketHome, now: Instant) -> bool {
+        let Some(request) = self.open_request(home) else {
             self.free_since = None;
             return false;
         };
         match home.ownership() {
-            Ok(Ownership::Free) => {}
-            Ok(Ownership::Owned(owner)) if owner.address.is_some() => {
+            Ok(HomeOwnership::Free) => {}
+            Ok(HomeOwnership::Owned(owner)) if owner.address.is_some() => {
                 self.free_since = None;
                 return true;
             }
             // A command that has the home for a moment, or a process that begins to serve it.
-            Ok(Ownership::Owned(_) | Ownership::Starting) | Err(_) => return true,
+            Ok(HomeOwnership::Owned(_) | HomeOwnership::Starting) | Err(_) => return true,
         }
         let since = *self.free_since.get_or_insert(now);
-        if now.duration_since(since) < TAKE_MAX {
+        if now.duration_since(since) < TAKE_OVER_TIME_MAX {
             return true;
         }
         tracing::warn!(pid = request.pid, "`docket up` asked for the home and does not take it");
@@ -119,40 +119,40 @@ mod tests {
     use super::*;
     use crate::home::OwnerCommand;
 
-    fn home() -> (tempfile::TempDir, Home) {
+    fn open_home() -> (tempfile::TempDir, DocketHome) {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         (folder, home)
     }
 
-    fn claim(home: &Home) -> UpClaim {
-        UpClaim::new(home.lock_up().expect("tries").expect("is free"))
+    fn claim_up(home: &DocketHome) -> UpClaim {
+        UpClaim::new(home.lock_for_up().expect("tries").expect("is free"))
     }
 
     #[test]
-    fn a_request_stands_until_it_is_taken_back_or_its_sender_ends() {
-        let (_folder, home) = home();
-        let run = Yielding::default();
-        assert_eq!(run.request(&home), None);
-        let mut up = claim(&home);
-        assert_eq!(run.request(&home), None, "a `docket up` that does not ask wants nothing");
-        up.ask().expect("asks");
-        assert!(up.is_asking() && run.request(&home).is_some());
+    fn handover_request_lasts_until_withdrawn_or_sender_ends() {
+        let (_folder, home) = open_home();
+        let run = HandoverWatch::default();
+        assert_eq!(run.open_request(&home), None);
+        let mut up = claim_up(&home);
+        assert_eq!(run.open_request(&home), None, "a `docket up` that does not ask wants nothing");
+        up.request_handover().expect("asks");
+        assert!(up.has_fresh_request() && run.open_request(&home).is_some());
         up.withdraw();
-        assert!(!up.is_asking() && run.request(&home).is_none());
-        up.ask().expect("asks");
-        assert!(run.request(&home).is_some());
+        assert!(!up.has_fresh_request() && run.open_request(&home).is_none());
+        up.request_handover().expect("asks");
+        assert!(run.open_request(&home).is_some());
         drop(up);
-        assert_eq!(run.request(&home), None);
+        assert_eq!(run.open_request(&home), None);
     }
 
     #[test]
-    fn a_free_lock_is_left_to_the_sender_of_a_request_for_a_while() {
-        let (_folder, home) = home();
-        let (mut run, start) = (Yielding::default(), Instant::now());
-        assert!(!run.leaves_lock(&home, start), "nobody asks");
-        let mut up = claim(&home);
-        up.ask().expect("asks");
+    fn free_lock_is_left_to_the_requester_for_a_limited_time() {
+        let (_folder, home) = open_home();
+        let (mut run, start) = (HandoverWatch::default(), Instant::now());
+        assert!(!run.should_leave_lock(&home, start), "nobody asks");
+        let mut up = claim_up(&home);
+        up.request_handover().expect("asks");
         let serve = || {
             let mut lock = home.try_lock().expect("tries").expect("is free");
             let address = "http://127.0.0.1:1".to_owned();
@@ -160,24 +160,34 @@ mod tests {
             lock
         };
         let owner = serve();
-        assert!(run.leaves_lock(&home, start) && run.leaves_lock(&home, start + 10 * TAKE_MAX));
+        assert!(
+            run.should_leave_lock(&home, start)
+                && run.should_leave_lock(&home, start + 10 * TAKE_OVER_TIME_MAX)
+        );
         drop(owner);
-        let freed = start + 20 * TAKE_MAX;
-        assert!(run.leaves_lock(&home, freed) && run.leaves_lock(&home, freed + TAKE_MAX / 2));
+        let freed = start + 20 * TAKE_OVER_TIME_MAX;
+        assert!(
+            run.should_leave_lock(&home, freed)
+                && run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX / 2)
+        );
         // Another serves for a while: the sender has its whole time again.
         let owner = serve();
-        assert!(run.leaves_lock(&home, freed + TAKE_MAX));
+        assert!(run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX));
         drop(owner);
-        let freed = freed + 2 * TAKE_MAX;
-        assert!(run.leaves_lock(&home, freed));
+        let freed = freed + 2 * TAKE_OVER_TIME_MAX;
+        assert!(run.should_leave_lock(&home, freed));
         // A command that has the home for a moment takes nothing of it.
         let moment = home.try_lock().expect("tries").expect("is free");
-        assert!(run.leaves_lock(&home, freed + TAKE_MAX));
+        assert!(run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX));
         drop(moment);
-        assert!(!run.leaves_lock(&home, freed + TAKE_MAX), "it has lapsed");
-        assert!(!run.leaves_lock(&home, freed + TAKE_MAX) && run.request(&home).is_none());
+        assert!(!run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX), "it has lapsed");
+        assert!(
+            !run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX) && run.open_request(&home).is_none()
+        );
         // A new one of the same process counts.
-        up.ask().expect("asks");
-        assert!(run.request(&home).is_some() && run.leaves_lock(&home, freed + TAKE_MAX));
+        up.request_handover().expect("asks");
+        assert!(
+            run.open_request(&home).is_some() && run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX)
+        );
     }
 }

@@ -13,24 +13,24 @@ use std::{
 };
 
 use docket_schema::{
+    api::{ReleaseReason, ReleaseRequest, TaskQuery},
     ids::IncarnationId,
     task::TaskState,
-    wire::{ReleaseReason, ReleaseRequest, TaskQuery},
 };
-use docket_worker::client::{Client, ClientError};
+use docket_worker::client::{ClientError, CoordinatorClient};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::{
-    home::Home,
-    output::fail::{Exit, FailWith as _, Outcome},
+    home::DocketHome,
+    output::error::{CliResult, ExitKind, FailWith as _},
 };
 
 /// The folder in the home.
-const FOLDER: &str = "workers";
+const WORKERS_FOLDER: &str = "workers";
 /// Most leases of dead workers that one look releases: more than a machine runs at once.
-const LEASES_MAX: u32 = 1000;
+const RELEASED_LEASES_MAX: u32 = 1000;
 /// How often the home's coordinator looks for dead workers.
-const LOOK: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A living worker's entry. The file stays when this is dropped: an unlocked file tells the next look that the worker
 /// has ended, however it did.
@@ -41,17 +41,18 @@ pub(crate) struct WorkerRegistration {
 
 impl WorkerRegistration {
     /// Registers the worker of this process.
-    pub(crate) fn register(home: &Home, incarnation: IncarnationId) -> Outcome<Self> {
-        let folder = home.folder(FOLDER)?;
+    pub(crate) fn register(home: &DocketHome, incarnation: IncarnationId) -> CliResult<Self> {
+        let folder = home.ensure_folder(WORKERS_FOLDER)?;
         let failed = || format!("cannot register the worker in {}; check its permissions", folder.display());
         // Locked before it has its name: a look must not take a worker that begins for a dead one.
         let unnamed = folder.join(format!("{incarnation}.new"));
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unnamed);
-        let file = file.fail_with(Exit::Failed, failed)?;
+        let file = file.fail_with(ExitKind::Failed, failed)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno);
-        let lock = lock.fail_with(Exit::Failed, failed)?;
-        std::fs::rename(&unnamed, folder.join(incarnation.to_string())).fail_with(Exit::Failed, failed)?;
+        let lock = lock.fail_with(ExitKind::Failed, failed)?;
+        std::fs::rename(&unnamed, folder.join(incarnation.to_string()))
+            .fail_with(ExitKind::Failed, failed)?;
         Ok(Self { _lock: lock })
     }
 }
@@ -64,20 +65,20 @@ struct DeadWorker {
 }
 
 /// Releases what dead workers of the home hold, again and again.
-pub(crate) async fn watch_for_dead_workers(home: &Home, client: &Client) {
+pub(crate) async fn watch_for_dead_workers(home: &DocketHome, client: &CoordinatorClient) {
     loop {
         release_dead_workers(home, client).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SCAN_INTERVAL).await;
     }
 }
 
 /// Releases what dead workers of the home hold. What fails is logged and left to the next look, or to the lease's end.
-pub(crate) async fn release_dead_workers(home: &Home, client: &Client) {
+pub(crate) async fn release_dead_workers(home: &DocketHome, client: &CoordinatorClient) {
     let dead = dead_workers(home);
     if dead.is_empty() {
         return;
     }
-    if let Err(error) = release(client, &dead).await {
+    if let Err(error) = release_leases(client, &dead).await {
         return tracing::warn!(%error, "leases of dead workers are not released yet");
     }
     for worker in dead {
@@ -87,8 +88,8 @@ pub(crate) async fn release_dead_workers(home: &Home, client: &Client) {
     }
 }
 
-fn dead_workers(home: &Home) -> Vec<DeadWorker> {
-    let Ok(entries) = std::fs::read_dir(home.path().join(FOLDER)) else { return Vec::new() };
+fn dead_workers(home: &DocketHome) -> Vec<DeadWorker> {
+    let Ok(entries) = std::fs::read_dir(home.path().join(WORKERS_FOLDER)) else { return Vec::new() };
     let dead = entries.flatten().filter_map(|entry| {
         let incarnation = entry.file_name().to_str()?.parse().ok()?;
         let file = File::open(entry.path()).ok()?;
@@ -98,10 +99,13 @@ fn dead_workers(home: &Home) -> Vec<DeadWorker> {
     dead.collect()
 }
 
-async fn release(client: &Client, dead: &[DeadWorker]) -> Result<(), ClientError> {
-    let query =
-        TaskQuery { state: Some(TaskState::Running.into()), limit: Some(LEASES_MAX), ..TaskQuery::default() };
-    let running = client.tasks(&query).await?.tasks;
+async fn release_leases(client: &CoordinatorClient, dead: &[DeadWorker]) -> Result<(), ClientError> {
+    let query = TaskQuery {
+        state: Some(TaskState::Running.into()),
+        limit: Some(RELEASED_LEASES_MAX),
+        ..TaskQuery::default()
+    };
+    let running = client.list_tasks(&query).await?.tasks;
     let is_dead = |holder: IncarnationId| dead.iter().any(|worker| worker.incarnation == holder);
     for task in running.into_iter().filter(|task| task.worker.is_some_and(is_dead)) {
         let request = ReleaseRequest { epoch: task.epoch, why: ReleaseReason::Drained };
@@ -128,9 +132,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_dead_once_its_registration_is_dropped() {
+    fn worker_is_dead_once_its_registration_is_dropped() {
         let folder = tempfile::tempdir().expect("a folder");
-        let home = Home::open(Some(folder.path())).expect("opens");
+        let home = DocketHome::open(Some(folder.path())).expect("opens");
         let worker = |n| IncarnationId(uuid::Uuid::from_u128(n));
         let dead = || dead_workers(&home).iter().map(|dead| dead.incarnation).collect::<Vec<_>>();
         assert_eq!(dead(), [], "without a folder, none is dead");

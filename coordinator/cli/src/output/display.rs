@@ -13,7 +13,7 @@ use std::{
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::output::fail::Exit;
+use crate::output::error::ExitKind;
 
 /// Columns of excerpts where the output is no terminal: wide enough for ids and titles, narrow enough for a log. Tables
 /// are as wide there as what is in them.
@@ -35,7 +35,7 @@ pub(crate) enum ColorChoice {
 
 /// The few styles there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum TextStyle {
     /// Headings, names.
     Bold,
     /// What matters less.
@@ -48,8 +48,8 @@ pub(crate) enum Style {
     Warn,
 }
 
-impl Style {
-    const fn code(self) -> &'static str {
+impl TextStyle {
+    const fn ansi_code(self) -> &'static str {
         match self {
             Self::Bold => "1",
             Self::Dim => "2",
@@ -62,16 +62,16 @@ impl Style {
 
 /// Standard output as it is: its width, and whether it shows colours.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Screen {
+pub(crate) struct OutputScreen {
     columns: usize,
     color: bool,
     /// Whether lines end where the columns do.
-    terminal: bool,
+    is_terminal: bool,
 }
 
-impl Screen {
+impl OutputScreen {
     /// Looks at standard output.
-    pub(crate) fn stdout(choice: ColorChoice) -> Self {
+    pub(crate) fn for_stdout(choice: ColorChoice) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let color = match choice {
@@ -80,19 +80,19 @@ impl Screen {
             ColorChoice::Never => false,
         };
         let columns = if terminal { columns_of_stdout() } else { COLUMNS_PIPED };
-        Self { columns: columns.max(COLUMNS_MIN), color, terminal }
+        Self { columns: columns.max(COLUMNS_MIN), color, is_terminal: terminal }
     }
 
     /// A screen of a given width without colours, for tests.
     #[cfg(test)]
-    pub(crate) const fn plain(columns: usize) -> Self {
-        Self { columns, color: false, terminal: true }
+    pub(crate) const fn with_width(columns: usize) -> Self {
+        Self { columns, color: false, is_terminal: true }
     }
 
     /// None at all: a pipe or a file, for tests.
     #[cfg(test)]
-    pub(crate) const fn piped() -> Self {
-        Self { columns: COLUMNS_PIPED, color: false, terminal: false }
+    pub(crate) const fn for_pipe() -> Self {
+        Self { columns: COLUMNS_PIPED, color: false, is_terminal: false }
     }
 
     /// Its width.
@@ -101,26 +101,26 @@ impl Screen {
     }
 
     /// What a line may be wide: nothing bounds it in a pipe or a file.
-    pub(crate) const fn width(self) -> Option<usize> {
-        if self.terminal { Some(self.columns) } else { None }
+    pub(crate) const fn line_width(self) -> Option<usize> {
+        if self.is_terminal { Some(self.columns) } else { None }
     }
 
     /// Sentences of ours, broken between words where the terminal ends; what comes after the first line is indented as
     /// that is. The text must be harmless already.
-    pub(crate) fn prose(self, text: &str) -> String {
-        let Some(columns) = self.width() else { return text.to_owned() };
-        text.lines().map(|line| wrapped(line, columns)).collect::<Vec<_>>().join("\n")
+    pub(crate) fn wrap_prose(self, text: &str) -> String {
+        let Some(columns) = self.line_width() else { return text.to_owned() };
+        text.lines().map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether it shows colours.
-    pub(crate) const fn colored(self) -> bool {
+    pub(crate) const fn has_colors(self) -> bool {
         self.color
     }
 
     /// `text` in a style. The text must be harmless already.
-    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+    pub(crate) fn paint(self, style: TextStyle, text: &str) -> String {
         if self.color && !text.is_empty() {
-            format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
+            format!("\u{1b}[{}m{text}\u{1b}[0m", style.ansi_code())
         } else {
             text.to_owned()
         }
@@ -132,37 +132,37 @@ fn columns_of_stdout() -> usize {
 }
 
 /// Prints a line.
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
-        end_without_output(&error);
+        exit_on_write_error(&error);
     }
 }
 
 /// A reader that has gone away (`docket ps | head`) ends the program quietly, as other tools do. Whatever else keeps it
 /// from saying what was asked, a full disk above all, is a failure: what stands there is not the whole.
-fn end_without_output(error: &std::io::Error) -> ! {
+fn exit_on_write_error(error: &std::io::Error) -> ! {
     let exit = if error.kind() == std::io::ErrorKind::BrokenPipe {
-        Exit::Ok
+        ExitKind::Ok
     } else {
-        note(&format!("error: cannot write to standard output: {error}"));
-        Exit::Failed
+        print_note(&format!("error: cannot write to standard output: {error}"));
+        ExitKind::Failed
     };
     std::process::exit(exit.code().into())
 }
 
 /// So many of something: `1 task`, `3 tasks`.
-pub(crate) fn count(count: u64, one: &str) -> String {
+pub(crate) fn format_count(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// Prints a value as one line of JSON.
-pub(crate) fn say_json<T: serde::Serialize>(value: &T) {
-    say(&json_text(&serde_json::to_string(value).expect("what is shown has string keys only")));
+pub(crate) fn print_json<T: serde::Serialize>(value: &T) {
+    print_line(&escape_json(&serde_json::to_string(value).expect("what is shown has string keys only")));
 }
 
 /// JSON whose harmful characters are written by number. They stand in its strings only, so it means the same.
-pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
+pub(crate) fn escape_json(json: &str) -> Cow<'_, str> {
     if !json.chars().any(is_harmful) {
         return Cow::Borrowed(json);
     }
@@ -182,24 +182,24 @@ pub(crate) fn json_text(json: &str) -> Cow<'_, str> {
 
 /// Prints what a program may take, a patch or an output: byte for byte into a pipe or a file; on a terminal, which
 /// would obey it, as harmless text.
-pub(crate) fn say_exact(bytes: &[u8]) {
+pub(crate) fn print_exact(bytes: &[u8]) {
     if std::io::stdout().is_terminal() {
-        say(&block(&String::from_utf8_lossy(bytes)));
+        print_line(&sanitize_text(&String::from_utf8_lossy(bytes)));
     } else {
-        say_bytes(bytes);
+        print_bytes(bytes);
     }
 }
 
 /// Prints bytes as they are, on a terminal too.
-pub(crate) fn say_bytes(bytes: &[u8]) {
+pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
-        end_without_output(&error);
+        exit_on_write_error(&error);
     }
 }
 
 /// Prints a line for the person beside the output.
-pub(crate) fn note(text: &str) {
+pub(crate) fn print_note(text: &str) {
     let mut out = std::io::stderr().lock();
     // Nobody is left to be told where standard error is gone.
     drop(writeln!(out, "{text}"));
@@ -222,7 +222,7 @@ fn is_harmful(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-fn escape(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape_harmful(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     let harmful = |c: char| is_harmful(c) && !kept(c);
     if !text.chars().any(harmful) {
         return Cow::Borrowed(text);
@@ -245,17 +245,17 @@ fn escape(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// A stranger's text as one harmless line.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
-    escape(text, |_| false)
+pub(crate) fn sanitize_line(text: &str) -> Cow<'_, str> {
+    escape_harmful(text, |_| false)
 }
 
 /// A stranger's text as harmless lines.
-pub(crate) fn block(text: &str) -> Cow<'_, str> {
-    escape(text, |c| c == '\n' || c == '\t')
+pub(crate) fn sanitize_text(text: &str) -> Cow<'_, str> {
+    escape_harmful(text, |c| c == '\n' || c == '\t')
 }
 
 /// Cuts a harmless line to a width, with an ellipsis where something is missing.
-pub(crate) fn fit(text: &str, columns: usize) -> String {
+pub(crate) fn truncate_to_width(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
@@ -277,7 +277,7 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
 
 /// One line as several of at most so many columns. A word that is longer than a line is broken where that ends: what it is
 /// made of can be put together again, and nothing is lost.
-fn wrapped(line: &str, columns: usize) -> String {
+fn wrap_line(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let indent = &line[..indent.min(columns / 2)];
     let mut lines: Vec<String> = Vec::new();
@@ -301,26 +301,26 @@ fn wrapped(line: &str, columns: usize) -> String {
 }
 
 /// A number with what it counts: `1 path`, `2 paths`.
-pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+pub(crate) fn format_count_with_plural(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
-pub(crate) fn in_one_line(message: &str) -> String {
+pub(crate) fn collapse_whitespace(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A stranger's text as at most `lines` indented lines, with a note of what is left out.
-pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
-    let text = block(text);
+pub(crate) fn render_excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
+    let text = sanitize_text(text);
     let all: Vec<&str> = text.trim_end().lines().collect();
     let room = columns.saturating_sub(indent.width());
     let mut out = String::new();
     for shown in all.iter().take(lines) {
-        let _ = writeln!(out, "{indent}{}", fit(&shown.replace('\t', "    "), room));
+        let _ = writeln!(out, "{indent}{}", truncate_to_width(&shown.replace('\t', "    "), room));
     }
     if all.len() > lines {
-        let more = counted((all.len() - lines) as u64, "line", "lines");
+        let more = format_count_with_plural((all.len() - lines) as u64, "line", "lines");
         let _ = writeln!(out, "{indent}… {}", more.replacen(' ', " more ", 1));
     }
     out
@@ -328,52 +328,53 @@ pub(crate) fn excerpt(text: &str, lines: usize, indent: &str, columns: usize) ->
 
 /// A cell of a table.
 #[derive(Debug, Clone)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     text: String,
-    style: Option<Style>,
+    style: Option<TextStyle>,
 }
 
-impl Cell {
+impl TableCell {
     /// A cell with a stranger's or our own text.
     pub(crate) fn new(text: impl AsRef<str>) -> Self {
-        Self { text: line(text.as_ref()).into_owned(), style: None }
+        Self { text: sanitize_line(text.as_ref()).into_owned(), style: None }
     }
 
     /// The same in a style.
-    pub(crate) fn styled(text: impl AsRef<str>, style: Style) -> Self {
+    pub(crate) fn styled(text: impl AsRef<str>, style: TextStyle) -> Self {
         Self { style: Some(style), ..Self::new(text) }
     }
 }
 
 /// A table without rules, as wide as what is in it; on a terminal no wider than that, and what is cut ends with `…`.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     head: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self { head: head.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row, one cell per heading.
-    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+    pub(crate) fn add_row(&mut self, cells: Vec<TableCell>) {
         debug_assert_eq!(cells.len(), self.head.len(), "one cell per heading");
         self.rows.push(cells);
     }
 
     /// The table as text, without a line feed at its end.
-    pub(crate) fn render(&self, screen: Screen) -> String {
+    pub(crate) fn render(&self, screen: OutputScreen) -> String {
         let last = self.head.len() - 1;
-        let widths = self.widths(screen);
-        let head: Vec<Cell> = self.head.iter().map(|text| Cell::styled(text, Style::Bold)).collect();
+        let widths = self.column_widths(screen);
+        let head: Vec<TableCell> =
+            self.head.iter().map(|text| TableCell::styled(text, TextStyle::Bold)).collect();
         let lines = std::iter::once(&head).chain(&self.rows).map(|row| {
             let mut line = String::new();
             for (at, cell) in row.iter().enumerate() {
-                let text = fit(&cell.text, widths[at]);
-                let pad = if at == last { 0 } else { widths[at] + GAP - text.width() };
+                let text = truncate_to_width(&cell.text, widths[at]);
+                let pad = if at == last { 0 } else { widths[at] + COLUMN_GAP - text.width() };
                 line.push_str(&cell.style.map_or_else(|| text.clone(), |style| screen.paint(style, &text)));
                 line.push_str(&" ".repeat(pad));
             }
@@ -385,27 +386,27 @@ impl Table {
     /// How wide each column is: what is in it; where that is more than a terminal has, first the last column gives way, a
     /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest, the ids
     /// of the first column at the very last.
-    fn widths(&self, screen: Screen) -> Vec<usize> {
+    fn column_widths(&self, screen: OutputScreen) -> Vec<usize> {
         let last = self.head.len() - 1;
         let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..=last).map(|at| of_cells(at).max(self.head[at].width())).collect();
-        let Some(columns) = screen.width() else { return widths };
-        let room = columns.saturating_sub(GAP * last);
-        shrink(&mut widths, room, |at| if at == last { LAST_COLUMN_MIN } else { usize::MAX });
-        shrink(&mut widths, room, |at| if at == last { usize::MAX } else { ID_COLUMNS });
-        shrink(&mut widths, room, |at| {
-            if at == last { usize::MAX } else { of_cells(at).clamp(HEAD_MIN, ID_COLUMNS) }
+        let Some(columns) = screen.line_width() else { return widths };
+        let room = columns.saturating_sub(COLUMN_GAP * last);
+        shrink_widths(&mut widths, room, |at| if at == last { LAST_COLUMN_MIN } else { usize::MAX });
+        shrink_widths(&mut widths, room, |at| if at == last { usize::MAX } else { ID_COLUMNS });
+        shrink_widths(&mut widths, room, |at| {
+            if at == last { usize::MAX } else { of_cells(at).clamp(HEADING_COLUMNS_MIN, ID_COLUMNS) }
         });
-        shrink(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
-        shrink(&mut widths, room, |at| if at == 0 { ID_COLUMNS } else { HEAD_MIN });
-        shrink(&mut widths, room, |_| 1);
+        shrink_widths(&mut widths, room, |at| if at == last { ID_COLUMNS } else { usize::MAX });
+        shrink_widths(&mut widths, room, |at| if at == 0 { ID_COLUMNS } else { HEADING_COLUMNS_MIN });
+        shrink_widths(&mut widths, room, |_| 1);
         widths
     }
 }
 
 /// Takes columns off the widest, and of several the last of them, until all fit into the room or none is wider than its
 /// least.
-fn shrink(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
+fn shrink_widths(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
     while widths.iter().sum::<usize>() > room {
         let wide = widths.iter_mut().enumerate().filter(|(at, width)| **width > least(*at));
         let Some((_, widest)) = wide.max_by_key(|(at, width)| (**width, *at)) else { break };
@@ -414,16 +415,16 @@ fn shrink(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
 }
 
 /// Blanks between columns.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 /// The last column gives way down to this, and more only when all others have: a title cut to a letter says nothing.
 const LAST_COLUMN_MIN: usize = 16;
 /// What lists show of an id, and what few numbers exceed.
 const ID_COLUMNS: usize = 8;
 /// A heading over narrower cells keeps so much.
-const HEAD_MIN: usize = 3;
+const HEADING_COLUMNS_MIN: usize = 3;
 
 /// A duration as people say it: `340ms`, `12.3s`, `4m05s`, `3h12m`, `5d`.
-pub(crate) fn duration(ms: u64) -> String {
+pub(crate) fn format_duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),
         1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
@@ -434,7 +435,7 @@ pub(crate) fn duration(ms: u64) -> String {
 }
 
 /// Money from nano-dollars; unknown prices are no zero.
-pub(crate) fn money(nusd: u64) -> String {
+pub(crate) fn format_money(nusd: u64) -> String {
     if nusd == 0 {
         return "-".to_owned();
     }
@@ -447,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn control_characters_are_escaped() {
         for (given, shown) in [
             ("plain ünïcode 漢字", "plain ünïcode 漢字"),
             ("red \u{1b}[31m", "red \\e[31m"),
@@ -460,36 +461,44 @@ mod tests {
             ("two\nlines\r\tend", "two\\nlines\\r\\tend"),
             ("sep\u{2028}", "sep\\u{2028}"),
         ] {
-            assert_eq!(line(given), shown, "{given:?}");
+            assert_eq!(sanitize_line(given), shown, "{given:?}");
         }
-        assert_eq!(block("two\nlines\r\n\tend\u{1b}"), "two\nlines\\r\n\tend\\e");
+        assert_eq!(sanitize_text("two\nlines\r\n\tend\u{1b}"), "two\nlines\\r\n\tend\\e");
     }
 
     #[test]
-    fn nothing_printable_is_lost_and_nothing_harmful_is_left() {
+    fn every_harmful_character_is_escaped() {
         for code in 0..0x11_0000 {
             let Some(c) = char::from_u32(code) else { continue };
             let text = c.to_string();
-            let shown = line(&text);
+            let shown = sanitize_line(&text);
             assert!(!shown.chars().any(is_harmful), "U+{code:x}");
             assert!(!shown.is_empty(), "U+{code:x}");
         }
     }
 
     #[test]
-    fn cutting_counts_columns() {
-        assert_eq!(fit("abcdef", 6), "abcdef");
-        assert_eq!(fit("abcdefg", 6), "abcde…");
-        assert_eq!(fit("漢字漢字", 5), "漢字…");
-        assert_eq!(fit("abc", 0), "");
+    fn truncation_counts_columns() {
+        assert_eq!(truncate_to_width("abcdef", 6), "abcdef");
+        assert_eq!(truncate_to_width("abcdefg", 6), "abcde…");
+        assert_eq!(truncate_to_width("漢字漢字", 5), "漢字…");
+        assert_eq!(truncate_to_width("abc", 0), "");
     }
 
     #[test]
-    fn a_table_fits_its_screen() {
-        let mut table = Table::new(&["id", "state", "title"]);
-        table.row(vec![Cell::new("1"), Cell::styled("running", Style::Warn), Cell::new("a short one")]);
-        table.row(vec![Cell::new("22"), Cell::new("done"), Cell::new("x".repeat(80) + "\u{1b}")]);
-        let text = table.render(Screen::plain(40));
+    fn table_fits_the_terminal_width() {
+        let mut table = TextTable::new(&["id", "state", "title"]);
+        table.add_row(vec![
+            TableCell::new("1"),
+            TableCell::styled("running", TextStyle::Warn),
+            TableCell::new("a short one"),
+        ]);
+        table.add_row(vec![
+            TableCell::new("22"),
+            TableCell::new("done"),
+            TableCell::new("x".repeat(80) + "\u{1b}"),
+        ]);
+        let text = table.render(OutputScreen::with_width(40));
         insta::assert_snapshot!(text, @r"
         id  state    title
         1   running  a short one
@@ -499,62 +508,62 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_every_screen_and_is_whole_in_a_pipe() {
-        let mut table = Table::new(&["TASK", "CALLS", "CACHE READ", "CACHE WRITE", "MODEL", "OF"]);
+    fn table_fits_any_width_and_is_complete_in_a_pipe() {
+        let mut table = TextTable::new(&["TASK", "CALLS", "CACHE READ", "CACHE WRITE", "MODEL", "OF"]);
         let cells = ["3f9c01ab", "12", "1234", "0", "anthropic:claude-opus-5-5", "the last word of it all"];
-        table.row(cells.iter().map(Cell::new).collect());
-        insta::assert_snapshot!(table.render(Screen::plain(60)), @r"
+        table.add_row(cells.iter().map(TableCell::new).collect());
+        insta::assert_snapshot!(table.render(OutputScreen::with_width(60)), @r"
         TASK      CALLS  CACHE …  CACHE…  MODEL     OF
         3f9c01ab  12     1234     0       anthrop…  the last word o…
         ");
         for columns in [40, 60, 80, 100, 120] {
-            let text = table.render(Screen::plain(columns));
+            let text = table.render(OutputScreen::with_width(columns));
             assert!(text.lines().all(|line| line.width() <= columns), "{columns}\n{text}");
             let whole = cells.iter().all(|cell| text.contains(cell));
             assert_eq!(whole, !text.contains('…'), "{columns}\n{text}");
             assert!(text.contains("3f9c01ab"), "{columns}\n{text}");
         }
-        let piped = table.render(Screen::piped());
+        let piped = table.render(OutputScreen::for_pipe());
         assert!(cells.iter().all(|cell| piped.contains(cell)) && !piped.contains('…'), "{piped}");
-        let mut wide = Table::new(&["ID", "TITLE"]);
-        wide.row(vec![Cell::new("1"), Cell::new("漢".repeat(200))]);
-        assert!(wide.render(Screen::piped()).contains(&"漢".repeat(200)));
-        assert!(wide.render(Screen::plain(40)).lines().all(|line| line.width() <= 40));
+        let mut wide = TextTable::new(&["ID", "TITLE"]);
+        wide.add_row(vec![TableCell::new("1"), TableCell::new("漢".repeat(200))]);
+        assert!(wide.render(OutputScreen::for_pipe()).contains(&"漢".repeat(200)));
+        assert!(wide.render(OutputScreen::with_width(40)).lines().all(|line| line.width() <= 40));
     }
 
     #[test]
-    fn prose_breaks_between_words_where_the_terminal_ends() {
+    fn prose_wraps_between_words() {
         let text = "  `docket answer 3f9c01ab TEXT` answers it, and the run goes on";
         assert_eq!(
-            Screen::plain(40).prose(text),
+            OutputScreen::with_width(40).wrap_prose(text),
             "  `docket answer 3f9c01ab TEXT` answers\n  it, and the run goes on"
         );
-        assert_eq!(Screen::piped().prose(text), text);
-        let long = Screen::plain(40).prose(&"漢".repeat(60));
+        assert_eq!(OutputScreen::for_pipe().wrap_prose(text), text);
+        let long = OutputScreen::with_width(40).wrap_prose(&"漢".repeat(60));
         assert!(long.lines().all(|line| line.width() <= 40), "{long}");
         assert_eq!(long.replace('\n', ""), "漢".repeat(60));
-        assert_eq!(Screen::plain(40).prose("one\n\ntwo"), "one\n\ntwo");
+        assert_eq!(OutputScreen::with_width(40).wrap_prose("one\n\ntwo"), "one\n\ntwo");
     }
 
     #[test]
-    fn one_is_no_plural() {
-        let said = [0, 1, 2].map(|count| counted(count, "path", "paths"));
+    fn count_of_one_is_singular() {
+        let said = [0, 1, 2].map(|count| format_count_with_plural(count, "path", "paths"));
         assert_eq!(said, ["0 paths", "1 path", "2 paths"]);
     }
 
     #[test]
-    fn an_excerpt_says_what_it_leaves_out() {
-        assert_eq!(excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more line\n");
-        assert_eq!(excerpt("", 2, "  ", 80), "");
+    fn excerpt_notes_omitted_lines() {
+        assert_eq!(render_excerpt("a\nb\nc\n", 2, "  ", 80), "  a\n  b\n  … 1 more line\n");
+        assert_eq!(render_excerpt("", 2, "  ", 80), "");
     }
 
     #[test]
-    fn durations_and_money_read_well() {
+    fn durations_and_money_are_formatted() {
         for (ms, text) in
             [(7, "7ms"), (12_345, "12.3s"), (245_000, "4m05s"), (11_520_000, "3h12m"), (432_000_000, "5d")]
         {
-            assert_eq!(duration(ms), text);
+            assert_eq!(format_duration(ms), text);
         }
-        assert_eq!((money(0), money(1_234_500_000)), ("-".to_owned(), "$1.2345".to_owned()));
+        assert_eq!((format_money(0), format_money(1_234_500_000)), ("-".to_owned(), "$1.2345".to_owned()));
     }
 }

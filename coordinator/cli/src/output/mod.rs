@@ -1,10 +1,10 @@
 //! What people and programs see: text, tables, events in words, errors and exit codes.
 
 pub(crate) mod display;
-pub(crate) mod events;
-pub(crate) mod facts;
-pub(crate) mod fail;
+pub(crate) mod error;
+pub(crate) mod event_format;
+pub(crate) mod fact_format;
 pub(crate) mod signals;
 pub(crate) mod task_rows;
-pub(crate) mod words;
+pub(crate) mod value_format;
 pub(crate) mod worker_faults;

@@ -3,21 +3,21 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::output::fail::Outcome;
+use crate::output::error::CliResult;
 
 /// The two wishes.
 #[derive(Debug, Clone)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     /// End in order: runs finish their turn.
     pub(crate) drain: CancellationToken,
     /// End at once.
-    pub(crate) now: CancellationToken,
+    pub(crate) abort: CancellationToken,
 }
 
-impl Stop {
+impl StopSignals {
     /// Listens from here on.
-    pub(crate) fn listen() -> Outcome<Self> {
-        let stop = Self { drain: CancellationToken::new(), now: CancellationToken::new() };
+    pub(crate) fn listen() -> CliResult<Self> {
+        let stop = Self { drain: CancellationToken::new(), abort: CancellationToken::new() };
         let mut interrupts = signal(SignalKind::interrupt())?;
         let mut terminations = signal(SignalKind::terminate())?;
         let heard = stop.clone();
@@ -29,7 +29,7 @@ impl Stop {
                     _ = terminations.recv() => {}
                 }
                 if heard.drain.is_cancelled() {
-                    heard.now.cancel();
+                    heard.abort.cancel();
                 } else {
                     heard.drain.cancel();
                 }

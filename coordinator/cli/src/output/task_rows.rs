@@ -1,21 +1,21 @@
 //! A task in lists: its row for programs, its state in a word, and how a person lets it go on.
 
 use docket_schema::{
+    api::ProviderWait,
     ids::{BatchId, QueueName, RunId, TaskId, Timestamp},
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
-    wire::ProviderWait,
+    task::{TaskBlockedReason, TaskRecord, TaskState},
 };
 use serde::Serialize;
 
-use crate::output::display::Style;
+use crate::output::display::TextStyle;
 
 /// A task as `--json` shows it: flat, and stable.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct TaskRow {
     id: TaskId,
     state: TaskState,
     /// For what a blocked task waits: `person`, `child`, `paused`, `provider`, `outage`, `budget`.
-    blocked_why: Option<TaskBlockedWhy>,
+    blocked_why: Option<TaskBlockedReason>,
     title: String,
     queue: QueueName,
     batch: Option<BatchId>,
@@ -39,15 +39,15 @@ pub(crate) struct Row {
     waits: Option<ProviderWait>,
 }
 
-impl Row {
+impl TaskRow {
     /// The row of a task, with the limit that its run waits for, if it is among these.
-    pub(crate) fn with(task: &TaskRecord, waits: &[ProviderWait]) -> Self {
+    pub(crate) fn from_task_with_waits(task: &TaskRecord, waits: &[ProviderWait]) -> Self {
         let waits = waits.iter().find(|wait| wait.task == task.id).cloned();
-        Self { waits, ..Self::of(task) }
+        Self { waits, ..Self::from_task(task) }
     }
 
     /// The row of a task.
-    pub(crate) fn of(task: &TaskRecord) -> Self {
+    pub(crate) fn from_task(task: &TaskRecord) -> Self {
         Self {
             id: task.id,
             state: task.state,
@@ -76,7 +76,7 @@ impl Row {
 
 /// A task's state, as people read it: a paused one is blocked, but waits for nothing else; and nothing that was not
 /// verified reads as if it were.
-pub(crate) fn word(task: &TaskRecord) -> &'static str {
+pub(crate) fn state_label(task: &TaskRecord) -> &'static str {
     if task.is_undelivered() {
         return "undelivered";
     }
@@ -86,31 +86,33 @@ pub(crate) fn word(task: &TaskRecord) -> &'static str {
         _ => {}
     }
     match task.blocked_why {
-        Some(TaskBlockedWhy::Paused) => "paused",
+        Some(TaskBlockedReason::Paused) => "paused",
         Some(
-            TaskBlockedWhy::Person
-            | TaskBlockedWhy::Child
-            | TaskBlockedWhy::Provider
-            | TaskBlockedWhy::Outage
-            | TaskBlockedWhy::Budget
-            | TaskBlockedWhy::WorkerFault,
+            TaskBlockedReason::Person
+            | TaskBlockedReason::Child
+            | TaskBlockedReason::Provider
+            | TaskBlockedReason::Outage
+            | TaskBlockedReason::Budget
+            | TaskBlockedReason::WorkerFault,
         )
         | None => task.state.as_str(),
     }
 }
 
 /// How a state looks.
-pub(crate) const fn style_of(state: TaskState) -> Style {
+pub(crate) const fn state_style(state: TaskState) -> TextStyle {
     match state {
-        TaskState::Completed => Style::Good,
-        TaskState::Discarded => Style::Bad,
-        TaskState::Running | TaskState::Retryable | TaskState::Blocked => Style::Warn,
-        TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Cancelled => Style::Dim,
+        TaskState::Completed => TextStyle::Good,
+        TaskState::Discarded => TextStyle::Bad,
+        TaskState::Running | TaskState::Retryable | TaskState::Blocked => TextStyle::Warn,
+        TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Cancelled => {
+            TextStyle::Dim
+        }
     }
 }
 
 /// How a task that waits for a person goes on; `None` where it waits for none.
-pub(crate) fn how(task: &TaskRecord) -> Option<String> {
+pub(crate) fn unblock_hint(task: &TaskRecord) -> Option<String> {
     if task.is_undelivered() {
         let id = task.id.short();
         return Some(format!(
@@ -119,29 +121,29 @@ pub(crate) fn how(task: &TaskRecord) -> Option<String> {
         ));
     }
     let why = task.blocked_why?;
-    if why == TaskBlockedWhy::Person && task.unverified.is_some() {
+    if why == TaskBlockedReason::Person && task.unverified.is_some() {
         let id = task.id.short();
         return Some(format!(
             "`docket answer {id} accept` completes it as unverified, `docket answer {id} again` runs its checks once \
              more, and any other answer goes to the model"
         ));
     }
-    how_for(task.id, why)
+    unblock_hint_for_reason(task.id, why)
 }
 
-fn how_for(task: TaskId, why: TaskBlockedWhy) -> Option<String> {
+fn unblock_hint_for_reason(task: TaskId, why: TaskBlockedReason) -> Option<String> {
     let id = task.short();
     match why {
-        TaskBlockedWhy::Person => Some(format!("`docket answer {id} TEXT` answers it")),
-        TaskBlockedWhy::Provider | TaskBlockedWhy::WorkerFault => {
+        TaskBlockedReason::Person => Some(format!("`docket answer {id} TEXT` answers it")),
+        TaskBlockedReason::Provider | TaskBlockedReason::WorkerFault => {
             Some(format!("once that is done, `docket answer {id}` lets it go on"))
         }
-        TaskBlockedWhy::Outage => Some(format!(
+        TaskBlockedReason::Outage => Some(format!(
             "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
         )),
-        TaskBlockedWhy::Budget => {
+        TaskBlockedReason::Budget => {
             Some("it goes on by itself once its batch may use more: `docket batch budget`".to_owned())
         }
-        TaskBlockedWhy::Child | TaskBlockedWhy::Paused => None,
+        TaskBlockedReason::Child | TaskBlockedReason::Paused => None,
     }
 }

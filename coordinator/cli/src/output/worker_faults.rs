@@ -4,24 +4,24 @@
 use std::time::Duration;
 
 use docket_schema::{
+    api::{FaultScope, WhyKind, WorkerView},
     ids::{BatchId, TaskId},
     task::TaskState,
-    wire::{FaultScope, WhyKind, WorkerView},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::output::{
     display,
-    fail::{Exit, Failure, Outcome},
+    error::{CliError, CliResult, ExitKind},
 };
 
 /// How often `docket run` asks whether its worker can carry out its task. A request costs a few indexed reads.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A line for each fault of each worker that is here.
-pub(crate) fn describe(workers: &[WorkerView]) -> Vec<String> {
+pub(crate) fn describe_worker_faults(workers: &[WorkerView]) -> Vec<String> {
     let mut lines = Vec::new();
-    for worker in workers.iter().filter(|worker| worker.is_here()) {
+    for worker in workers.iter().filter(|worker| worker.is_present()) {
         for fault in worker.about.iter().flat_map(|about| &about.faults) {
             let text = format!(
                 "worker {} {} has a fault ({}): {}; {}",
@@ -29,15 +29,15 @@ pub(crate) fn describe(workers: &[WorkerView]) -> Vec<String> {
                 worker.incarnation.short(),
                 fault.kind.as_str(),
                 fault.message,
-                consequence(&fault.scope)
+                describe_consequence(&fault.scope)
             );
-            lines.push(display::line(&text).into_owned());
+            lines.push(display::sanitize_line(&text).into_owned());
         }
     }
     lines
 }
 
-fn consequence(scope: &FaultScope) -> String {
+fn describe_consequence(scope: &FaultScope) -> String {
     let tasks = match scope {
         FaultScope::AnyTask => "it takes no task".to_owned(),
         FaultScope::Provider { provider, base_url } => {
@@ -55,10 +55,13 @@ fn consequence(scope: &FaultScope) -> String {
 ///
 /// # Errors
 /// Always: the fault, or the failure to ask for it.
-pub(crate) async fn wait_for_fault(client: &Client, task: TaskId) -> Outcome<std::convert::Infallible> {
+pub(crate) async fn wait_for_fault(
+    client: &CoordinatorClient,
+    task: TaskId,
+) -> CliResult<std::convert::Infallible> {
     loop {
-        tokio::time::sleep(LOOK).await;
-        let why = match client.why(task).await {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let why = match client.explain_task(task).await {
             Ok(why) => why,
             // It may not have been submitted yet, and who watches the task hears of an outage as well.
             Err(_) => continue,
@@ -69,16 +72,20 @@ pub(crate) async fn wait_for_fault(client: &Client, task: TaskId) -> Outcome<std
                 "{}; the task was kept: `docket up` goes on with it, `docket cancel {id}` ends it",
                 why.text
             );
-            return Err(Failure::new(Exit::Failed, display::line(&message).into_owned()));
+            return Err(CliError::new(ExitKind::Failed, display::sanitize_line(&message).into_owned()));
         }
     }
 }
 
 /// Waits until nothing of a batch runs and a fault of the workers there keeps each of `tasks` that is left; says which.
-pub(crate) async fn wait_for_standstill(client: &Client, batch: BatchId, tasks: &[TaskId]) -> String {
+pub(crate) async fn wait_for_standstill(
+    client: &CoordinatorClient,
+    batch: BatchId,
+    tasks: &[TaskId],
+) -> String {
     loop {
-        tokio::time::sleep(LOOK).await;
-        let Ok(view) = client.batch(batch).await else { continue };
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let Ok(view) = client.get_batch(batch).await else { continue };
         let is_moving = |state: TaskState| {
             !state.is_ended()
                 && !matches!(state, TaskState::Available | TaskState::Blocked | TaskState::Pending)
@@ -87,16 +94,16 @@ pub(crate) async fn wait_for_standstill(client: &Client, batch: BatchId, tasks: 
             continue;
         }
         if let Some(text) = common_fault(client, tasks).await {
-            return display::line(&text).into_owned();
+            return display::sanitize_line(&text).into_owned();
         }
     }
 }
 
 /// The fault that keeps all of these tasks that wait for a worker; none where one of them waits for something else.
-async fn common_fault(client: &Client, tasks: &[TaskId]) -> Option<String> {
+async fn common_fault(client: &CoordinatorClient, tasks: &[TaskId]) -> Option<String> {
     let mut fault = None;
     for task in tasks {
-        let why = client.why(*task).await.ok()?;
+        let why = client.explain_task(*task).await.ok()?;
         let waits_for_worker = why.state == TaskState::Available;
         if waits_for_worker && why.kind != WhyKind::WorkerFault {
             return None;

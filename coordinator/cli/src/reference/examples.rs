@@ -1,7 +1,7 @@
 //! The commands in the examples of a help text, word by word as a shell would take them.
 
 /// Each command of docket that stands there.
-pub(super) fn commands(examples: &str) -> Vec<Vec<String>> {
+pub(super) fn parse_commands(examples: &str) -> Vec<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
     for line in examples.lines() {
         // The next paragraph is no example.
@@ -15,11 +15,11 @@ pub(super) fn commands(examples: &str) -> Vec<Vec<String>> {
             Some(_) | None => lines.push(line.to_owned()),
         }
     }
-    lines.iter().flat_map(|line| of_line(line)).collect()
+    lines.iter().flat_map(|line| parse_line(line)).collect()
 }
 
 /// A line cut at what joins commands, and at the words that explain it; the parts that are commands of docket.
-fn of_line(line: &str) -> Vec<Vec<String>> {
+fn parse_line(line: &str) -> Vec<Vec<String>> {
     let mut parts: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -58,8 +58,8 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_line_is_taken_apart_as_a_shell_would() {
-    let words = |line: &str| commands(&format!("  {line}\n"));
+fn example_lines_are_split_like_a_shell_does() {
+    let words = |line: &str| parse_commands(&format!("  {line}\n"));
     assert_eq!(
         words("docket ps --json | jq -r 'select(.a == \"b\") | .id'"),
         [vec!["docket", "ps", "--json"]]
@@ -72,7 +72,7 @@ fn a_line_is_taken_apart_as_a_shell_would() {
     assert_eq!(words("X=$(docket token list) # why"), [vec!["docket", "token", "list"]]);
     assert_eq!(words("docket run --base-url \"\" x"), [vec!["docket", "run", "--base-url", "", "x"]]);
     assert_eq!(
-        commands("  docket a\n      --long b\n  docket c\nMore.\n  docket d\n"),
+        parse_commands("  docket a\n      --long b\n  docket c\nMore.\n  docket d\n"),
         [vec!["docket", "a", "--long", "b"], vec!["docket", "c"]]
     );
 }

@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_sandbox::{CommandSpec, Ended, Sandbox};
+use docket_sandbox::{CommandExit, CommandSpec, Sandbox};
 use serde::Deserialize;
 
-use crate::output::fail::{Exit, FailWith as _, Outcome};
+use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
 macro_rules! project {
     ($name:literal: $($file:literal),* $(,)?) => {
@@ -24,13 +24,13 @@ macro_rules! project {
     };
 }
 
-struct Embedded {
+struct EmbeddedProject {
     definition: &'static str,
     /// Paths under the project's folder: `tree/…`, `scripts/….toml`.
     files: &'static [(&'static str, &'static [u8])],
 }
 
-const EMBEDDED: [Embedded; 3] = [
+const EMBEDDED: [EmbeddedProject; 3] = [
     project!("pantry":
         "tree/.gitignore",
         "tree/README.md",
@@ -64,7 +64,7 @@ const EMBEDDED: [Embedded; 3] = [
 /// A project's definition.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Project {
+pub(crate) struct SampleProject {
     /// Its name, and its folder's.
     pub(crate) name: String,
     /// What it is, for people.
@@ -96,23 +96,23 @@ pub(crate) struct SampleTask {
 }
 
 /// All sample projects.
-pub(crate) fn all() -> Vec<Project> {
-    let read = |embedded: &Embedded| {
-        let project: Project = toml::from_str(embedded.definition).expect("the definitions are tested");
-        Project { files: embedded.files.to_vec(), ..project }
+pub(crate) fn sample_projects() -> Vec<SampleProject> {
+    let read = |embedded: &EmbeddedProject| {
+        let project: SampleProject = toml::from_str(embedded.definition).expect("the definitions are tested");
+        SampleProject { files: embedded.files.to_vec(), ..project }
     };
     EMBEDDED.iter().map(read).collect()
 }
 
-impl Project {
+impl SampleProject {
     /// The programs it needs that do not work in this sandbox.
-    pub(crate) async fn missing_programs(&self, sandbox: &Sandbox) -> Outcome<Vec<&str>> {
+    pub(crate) async fn missing_programs(&self, sandbox: &Sandbox) -> CliResult<Vec<&str>> {
         let mut missing = Vec::new();
         for (program, probe) in &self.needs {
             let output = sandbox.run(CommandSpec::shell(probe.as_str())).await;
             let output =
-                output.fail_with(Exit::Failed, || format!("cannot look for {program} in a sandbox"))?;
-            if output.ended != Ended::Exit(0) {
+                output.fail_with(ExitKind::Failed, || format!("cannot look for {program} in a sandbox"))?;
+            if output.exit != CommandExit::Exit(0) {
                 missing.push(program.as_str());
             }
         }
@@ -120,7 +120,7 @@ impl Project {
     }
 
     /// The script of one of its tasks.
-    pub(crate) fn script(&self, task: &SampleTask) -> &'static [u8] {
+    pub(crate) fn script_for(&self, task: &SampleTask) -> &'static [u8] {
         let name = format!("scripts/{}.toml", task.name);
         self.files
             .iter()
@@ -130,11 +130,11 @@ impl Project {
     }
 
     /// Writes its tree into a new folder under `parent`; the folder.
-    pub(crate) fn write_tree(&self, parent: &Path) -> Outcome<PathBuf> {
+    pub(crate) fn write_tree(&self, parent: &Path) -> CliResult<PathBuf> {
         let root = parent.join(&self.name);
         for (path, bytes) in &self.files {
             let Some(path) = path.strip_prefix("tree/") else { continue };
-            write(&root.join(path), bytes).fail_with(Exit::Failed, || {
+            write_file(&root.join(path), bytes).fail_with(ExitKind::Failed, || {
                 format!("cannot write the sample project into {}", root.display())
             })?;
         }
@@ -142,7 +142,7 @@ impl Project {
     }
 }
 
-fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_file(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -159,12 +159,12 @@ mod tests {
 
     use super::*;
 
-    fn files_below(folder: &Path, prefix: &str, out: &mut BTreeSet<String>) {
+    fn collect_files(folder: &Path, prefix: &str, out: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).expect("reads") {
             let entry = entry.expect("reads");
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             if entry.path().is_dir() {
-                files_below(&entry.path(), &format!("{name}/"), out);
+                collect_files(&entry.path(), &format!("{name}/"), out);
             } else {
                 out.insert(name);
             }
@@ -175,8 +175,8 @@ mod tests {
     fn every_file_of_every_project_is_embedded() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/projects");
         let (mut there, mut embedded) = (BTreeSet::new(), BTreeSet::new());
-        files_below(&root, "", &mut there);
-        for project in all() {
+        collect_files(&root, "", &mut there);
+        for project in sample_projects() {
             embedded.insert(format!("{}/project.toml", project.name));
             embedded.extend(project.files.iter().map(|(path, _)| format!("{}/{path}", project.name)));
         }
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn every_task_has_a_script_that_reads_and_a_short_title() {
+    fn every_task_has_a_valid_script_and_a_short_title() {
         let mut tasks = 0;
-        for project in all() {
+        for project in sample_projects() {
             assert!(!project.needs.is_empty() && !project.what.is_empty(), "{}", project.name);
             for task in &project.tasks {
                 tasks += 1;
-                ScriptedModel::parse(project.script(task))
+                ScriptedModel::parse(project.script_for(task))
                     .unwrap_or_else(|error| panic!("{}: {error}", task.name));
                 assert!(task.title.len() <= 60 && !task.text.trim().is_empty() && !task.tests.is_empty());
             }
@@ -201,9 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_written_with_its_modes() {
+    fn tree_is_written_with_file_modes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let project = all().into_iter().find(|project| project.name == "logcut").expect("is there");
+        let project =
+            sample_projects().into_iter().find(|project| project.name == "logcut").expect("is there");
         let root = project.write_tree(folder.path()).expect("writes");
         let mode = |name: &str| fs::metadata(root.join(name)).expect("is there").permissions().mode() & 0o777;
         assert_eq!((mode("logcut.sh"), mode("README.md")), (0o755, 0o644));

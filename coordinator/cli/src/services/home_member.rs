@@ -13,34 +13,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use docket_worker::client::{Client, home_address};
+use docket_worker::client::{CoordinatorClient, home_address};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::Context,
+    context::CliContext,
     home::{
-        Home, Lock, Owner, OwnerCommand, Ownership,
-        handover::{UpClaim, Yielding},
+        DocketHome, HomeLock, HomeOwner, HomeOwnership, OwnerCommand,
+        handover::{HandoverWatch, UpClaim},
         worker_registry,
     },
-    output::fail::{Exit, Failure, Outcome},
-    services::serve::{self, Served, ServerArgs},
+    output::error::{CliError, CliResult, ExitKind},
+    services::serve::{self, HomeCoordinator, ServerArgs},
 };
 
 /// How long to wait for an owner that starts or hands the home over, or for a command that changes something in a moment.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How often the lock is tried while another process has it, and how often its owner looks whether it is to hand it
 /// over: a small part of a lease, and of a person's patience.
-const TRY_LOCK: Duration = Duration::from_millis(100);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause after a member could not serve: its port is taken, its database is away.
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Which command a member is, with what it knows of handovers.
 #[derive(Debug)]
 pub(crate) enum MemberKind {
     /// `docket run`: it serves where nobody else does.
-    Run(Yielding),
+    Run(HandoverWatch),
     /// `docket up`: a run that serves hands the home over to it.
     Up(UpClaim),
 }
@@ -54,9 +54,9 @@ impl MemberKind {
     }
 
     /// Whether it may take a free lock.
-    fn may_lock(&mut self, home: &Home) -> bool {
+    fn can_take_lock(&mut self, home: &DocketHome) -> bool {
         match self {
-            Self::Run(yielding) => !yielding.leaves_lock(home, Instant::now()),
+            Self::Run(yielding) => !yielding.should_leave_lock(home, Instant::now()),
             Self::Up(_) => true,
         }
     }
@@ -65,15 +65,20 @@ impl MemberKind {
     ///
     /// # Errors
     /// This process could not serve in its place.
-    async fn ask(&mut self, cx: &Context, args: &ServerArgs, owner: &Owner) -> Outcome<bool> {
+    async fn request_handover(
+        &mut self,
+        cx: &CliContext,
+        args: &ServerArgs,
+        owner: &HomeOwner,
+    ) -> CliResult<bool> {
         let claim = match self {
             Self::Up(claim) if owner.command == Some(OwnerCommand::Run) => claim,
             Self::Up(_) | Self::Run(_) => return Ok(false),
         };
-        if !claim.is_asking() {
-            check_same_store(cx.home.path(), owner, &serve::store_mark(cx))?;
+        if !claim.has_fresh_request() {
+            check_same_store(cx.home.path(), owner, &serve::store_fingerprint(cx))?;
             serve::check_listen(cx, args).await?;
-            claim.ask()?;
+            claim.request_handover()?;
         }
         Ok(true)
     }
@@ -101,7 +106,7 @@ pub(crate) enum MemberRole {
         tls_address: Option<String>,
     },
     /// Another process serves it.
-    Joined(Owner),
+    Joined(HomeOwner),
 }
 
 /// See the module.
@@ -114,8 +119,8 @@ pub(crate) struct HomeMember {
 }
 
 /// What runs behind a member.
-struct Membership {
-    cx: Context,
+struct MembershipLoop {
+    cx: CliContext,
     args: ServerArgs,
     kind: MemberKind,
     role: watch::Sender<MemberRole>,
@@ -125,7 +130,7 @@ struct Membership {
     has_failed: bool,
     /// When the owner may be asked to hand the home over.
     may_ask_at: Instant,
-    client: Client,
+    client: CoordinatorClient,
 }
 
 impl HomeMember {
@@ -133,18 +138,21 @@ impl HomeMember {
     ///
     /// # Errors
     /// The home cannot be served, its owner does not answer, or `docket up` would join the owner of another store.
-    pub(crate) async fn join(cx: &Context, args: ServerArgs, mut kind: MemberKind) -> Outcome<Self> {
+    pub(crate) async fn join(cx: &CliContext, args: ServerArgs, mut kind: MemberKind) -> CliResult<Self> {
         let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
-            Failure::new(Exit::Usage, "the home's path cannot be written as an address; use another --home")
+            CliError::new(
+                ExitKind::Usage,
+                "the home's path cannot be written as an address; use another --home",
+            )
         })?;
-        let client = Client::new(&address, cx.home.token()?)?;
+        let client = CoordinatorClient::new(&address, cx.home.load_or_create_token()?)?;
         let mut cx = cx.clone();
-        serve::lay_over(&mut cx, &args)?;
-        let (served, first) = enter(&mut cx, &args, &mut kind).await?;
+        serve::apply_server_args(&mut cx, &args)?;
+        let (served, first) = serve_or_join(&mut cx, &args, &mut kind).await?;
         let may_take_over = match &first {
             MemberRole::Serves { .. } => true,
             MemberRole::Joined(owner) => {
-                match check_same_store(cx.home.path(), owner, &serve::store_mark(&cx)) {
+                match check_same_store(cx.home.path(), owner, &serve::store_fingerprint(&cx)) {
                     Ok(()) => true,
                     // It would work on another backlog than it was told to.
                     Err(refused) if matches!(kind, MemberKind::Up(_)) => return Err(refused),
@@ -158,7 +166,7 @@ impl HomeMember {
         }
         let (sender, role) = watch::channel(first);
         let leave = CancellationToken::new();
-        let membership = Membership {
+        let membership = MembershipLoop {
             cx,
             args,
             kind,
@@ -168,7 +176,7 @@ impl HomeMember {
             may_ask_at: Instant::now(),
             client,
         };
-        let background = tokio::spawn(membership.keep(served, leave.clone()));
+        let background = tokio::spawn(membership.run_loop(served, leave.clone()));
         Ok(Self { address, role, leave, background })
     }
 
@@ -191,8 +199,8 @@ impl HomeMember {
     }
 }
 
-impl Membership {
-    async fn keep(mut self, mut served: Option<Served>, leave: CancellationToken) {
+impl MembershipLoop {
+    async fn run_loop(mut self, mut served: Option<HomeCoordinator>, leave: CancellationToken) {
         loop {
             let Some(serving) = served.take() else {
                 tokio::select! {
@@ -204,7 +212,7 @@ impl Membership {
             tokio::select! {
                 () = leave.cancelled() => {}
                 () = worker_registry::watch_for_dead_workers(&self.cx.home, &self.client) => {}
-                () = self.handover_is_due() => {
+                () = self.wait_for_handover_request() => {
                     tracing::info!("`docket up` asks for the home; this process hands it over and works on");
                 }
             }
@@ -217,28 +225,29 @@ impl Membership {
     }
 
     /// Waits until another process asks for the home that this one serves.
-    async fn handover_is_due(&self) {
+    async fn wait_for_handover_request(&self) {
         let yielding = match &self.kind {
             MemberKind::Run(yielding) => yielding,
             MemberKind::Up(_) => return std::future::pending().await,
         };
-        while yielding.request(&self.cx.home).is_none() {
-            tokio::time::sleep(TRY_LOCK).await;
+        while yielding.open_request(&self.cx.home).is_none() {
+            tokio::time::sleep(LOCK_POLL_INTERVAL).await;
         }
     }
 
     /// Waits for the lock, and serves. `None`: it could not serve, and tries again.
-    async fn take_over(&mut self) -> Option<Served> {
+    async fn take_over(&mut self) -> Option<HomeCoordinator> {
         if !self.may_take_over {
             return std::future::pending().await;
         }
         let lock = self.lock_when_free().await;
-        let started = Served::start_with(&mut self.cx, &self.args, self.kind.command(), lock).await;
+        let started =
+            HomeCoordinator::start_with_lock(&mut self.cx, &self.args, self.kind.command(), lock).await;
         self.kind.withdraw();
         match started {
             Ok(served) => {
                 tracing::info!(address = served.address(), "this process serves the home now");
-                self.role.send_replace(role_of(&served));
+                self.role.send_replace(serving_role(&served));
                 Some(served)
             }
             Err(failure) => {
@@ -249,36 +258,36 @@ impl Membership {
                 }
                 // Whoever serves meanwhile is not stopped again for nothing.
                 self.may_ask_at = Instant::now() + ASK_AFTER_FAILURE;
-                tokio::time::sleep(TRY_AGAIN).await;
+                tokio::time::sleep(RETRY_DELAY).await;
                 None
             }
         }
     }
 
-    async fn lock_when_free(&mut self) -> Lock {
+    async fn lock_when_free(&mut self) -> HomeLock {
         loop {
-            tokio::time::sleep(TRY_LOCK).await;
-            if self.kind.may_lock(&self.cx.home) {
+            tokio::time::sleep(LOCK_POLL_INTERVAL).await;
+            if self.kind.can_take_lock(&self.cx.home) {
                 match self.cx.home.try_lock() {
                     Ok(Some(lock)) => return lock,
                     Ok(None) => {}
                     Err(failure) => tracing::warn!(error = %failure.error, "the home's lock cannot be tried"),
                 }
             }
-            self.meet_owner().await;
+            self.update_owner().await;
         }
     }
 
     /// Says who serves the home, where that is another process than before, and asks it for the home where that is due.
-    async fn meet_owner(&mut self) {
-        let Ok(Ownership::Owned(owner)) = self.cx.home.ownership() else { return };
+    async fn update_owner(&mut self) {
+        let Ok(HomeOwnership::Owned(owner)) = self.cx.home.ownership() else { return };
         if owner.address.is_none() || owner.is_gone() {
             return;
         }
         if Instant::now() >= self.may_ask_at
-            && let Err(failure) = self.kind.ask(&self.cx, &self.args, &owner).await
+            && let Err(failure) = self.kind.request_handover(&self.cx, &self.args, &owner).await
         {
-            self.may_ask_at = Instant::now() + TRY_AGAIN;
+            self.may_ask_at = Instant::now() + RETRY_DELAY;
             tracing::debug!(error = %failure.error, "this process cannot serve the home yet");
         }
         let joined = MemberRole::Joined(owner);
@@ -290,12 +299,12 @@ impl Membership {
     }
 }
 
-fn role_of(served: &Served) -> MemberRole {
+fn serving_role(served: &HomeCoordinator) -> MemberRole {
     MemberRole::Serves { address: served.address().to_owned(), tls_address: served.tls_address() }
 }
 
 /// Checks that the owner serves the store that this process was told to use. Otherwise this process could not take over.
-fn check_same_store(home: &Path, owner: &Owner, mark: &str) -> Outcome<()> {
+fn check_same_store(home: &Path, owner: &HomeOwner, mark: &str) -> CliResult<()> {
     let serves = match &owner.store {
         Some(store) if store == mark => return Ok(()),
         Some(_) => "another store than this process was told to use",
@@ -308,39 +317,39 @@ fn check_same_store(home: &Path, owner: &Owner, mark: &str) -> Outcome<()> {
         owner.pid,
         home.display()
     );
-    Err(Failure::new(Exit::Refused, message))
+    Err(CliError::new(ExitKind::Refused, message))
 }
 
 /// Serves the home, or finds who does.
-async fn enter(
-    cx: &mut Context,
+async fn serve_or_join(
+    cx: &mut CliContext,
     args: &ServerArgs,
     kind: &mut MemberKind,
-) -> Outcome<(Option<Served>, MemberRole)> {
+) -> CliResult<(Option<HomeCoordinator>, MemberRole)> {
     let until = Instant::now() + OWNER_WAIT_MAX;
     loop {
-        if kind.may_lock(&cx.home)
+        if kind.can_take_lock(&cx.home)
             && let Some(lock) = cx.home.lock()?
         {
-            let served = Served::start_with(cx, args, kind.command(), lock).await?;
+            let served = HomeCoordinator::start_with_lock(cx, args, kind.command(), lock).await?;
             kind.withdraw();
-            let role = role_of(&served);
+            let role = serving_role(&served);
             return Ok((Some(served), role));
         }
         match cx.home.ownership()? {
             // A dead owner's lock lingers for a moment; an owner without an address is done in one.
-            Ownership::Owned(owner) if owner.address.is_some() && !owner.is_gone() => {
+            HomeOwnership::Owned(owner) if owner.address.is_some() && !owner.is_gone() => {
                 // One that was stopped hands the home over later.
-                if !kind.ask(cx, args, &owner).await? || Instant::now() >= until {
+                if !kind.request_handover(cx, args, &owner).await? || Instant::now() >= until {
                     return Ok((None, MemberRole::Joined(owner)));
                 }
             }
-            Ownership::Owned(_) | Ownership::Starting | Ownership::Free => {}
+            HomeOwnership::Owned(_) | HomeOwnership::Starting | HomeOwnership::Free => {}
         }
         if Instant::now() >= until {
-            return Err(serve::owned_by_another(cx)?);
+            return Err(serve::already_served_error(cx)?);
         }
-        tokio::time::sleep(TRY_LOCK).await;
+        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
     }
 }
 
@@ -349,8 +358,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_of_another_store_or_of_an_unnamed_one_is_not_joined() {
-        let owner = |store: Option<&str>| Owner {
+    fn owner_of_another_or_unnamed_store_is_not_joined() {
+        let owner = |store: Option<&str>| HomeOwner {
             pid: 42,
             version: String::new(),
             address: Some("http://127.0.0.1:1".to_owned()),
@@ -362,7 +371,7 @@ mod tests {
         for (store, says) in [(Some("that store"), "another store"), (None, "does not name")] {
             let refused = check(store).expect_err("is refused");
             let text = refused.error.to_string();
-            assert!(refused.exit == Exit::Refused && text.contains(says), "{text}");
+            assert!(refused.exit == ExitKind::Refused && text.contains(says), "{text}");
             assert!(text.contains("`docket run` (process 42) serves /home"), "{text}");
         }
     }

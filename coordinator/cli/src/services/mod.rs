@@ -2,7 +2,7 @@
 
 pub(crate) mod home_member;
 pub(crate) mod serve;
-pub(crate) mod supervise;
-pub(crate) mod telemetry;
+pub(crate) mod trace_export;
 pub(crate) mod up;
 pub(crate) mod worker;
+pub(crate) mod worker_supervisor;

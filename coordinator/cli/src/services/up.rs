@@ -1,23 +1,23 @@
 //! `docket up`: coordinator and workers on this machine.
 
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     connect::logging,
-    context::Context,
+    context::CliContext,
     delivery::deliverer,
-    home::{OwnerCommand, Ownership, handover::UpClaim},
+    home::{HomeOwnership, OwnerCommand, handover::UpClaim},
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
-        signals::Stop,
+        error::{CliError, CliResult, ExitKind},
+        signals::StopSignals,
     },
     services::{
         home_member::{HomeMember, MemberKind, MemberRole},
         serve::{self, ServerArgs},
-        supervise,
-        telemetry::Telemetry,
+        trace_export::TraceExporter,
+        worker_supervisor,
     },
 };
 
@@ -36,49 +36,55 @@ Examples:
   docket up --slots 4
   DATABASE_URL=postgres://docket@localhost/docket docket up"
 )]
-pub(crate) struct Args {
+pub(crate) struct UpArgs {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
-    worker: supervise::WorkerArgs,
+    worker: worker_supervisor::WorkerArgs,
 }
 
 /// Serves and works until told to stop.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose)?;
-    let stop = Stop::listen()?;
-    args.worker.lay_over(&mut cx.config);
+pub(crate) async fn run_up(mut cx: CliContext, args: UpArgs) -> CliResult {
+    logging::init_logging(cx.verbose)?;
+    let stop = StopSignals::listen()?;
+    args.worker.apply_to(&mut cx.config);
     let claim = claim_up(&cx)?;
     // It may wait for a database.
     let member = tokio::select! {
         member = Box::pin(HomeMember::join(&cx, args.server, MemberKind::Up(claim))) => member?,
         () = stop.drain.cancelled() => {
-            display::note(serve::STOPPED_EARLY);
-            return Ok(Exit::Ok);
+            display::print_note(serve::STOPPED_EARLY);
+            return Ok(ExitKind::Ok);
         }
     };
-    let ended = work(&cx, &member, &args.worker, &stop).await;
+    let ended = run_until_stopped(&cx, &member, &args.worker, &stop).await;
     tokio::select! {
         () = member.leave() => {}
-        () = stop.now.cancelled() => {}
+        () = stop.abort.cancelled() => {}
     }
-    ended.map(|()| Exit::Ok)
+    ended.map(|()| ExitKind::Ok)
 }
 
-async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, stop: &Stop) -> Outcome<()> {
-    let token = cx.home.token()?;
-    let client = Client::new(member.address(), token.clone())?;
-    let job = supervise::Job::of_home(member.address(), token, args.name()).dying_at(args.failpoints());
-    let job = job.without_key_note(supervise::needs_no_key(cx, &client).await);
-    let worker = supervise::start(cx, job, stop)?;
+async fn run_until_stopped(
+    cx: &CliContext,
+    member: &HomeMember,
+    args: &worker_supervisor::WorkerArgs,
+    stop: &StopSignals,
+) -> CliResult<()> {
+    let token = cx.home.load_or_create_token()?;
+    let client = CoordinatorClient::new(member.address(), token.clone())?;
+    let job = worker_supervisor::WorkerSpec::for_home(member.address(), token, args.name())
+        .with_failpoints(args.failpoints());
+    let job = job.suppress_key_note(worker_supervisor::all_tasks_need_no_key(cx, &client).await);
+    let worker = worker_supervisor::start_supervisor(cx, job, stop)?;
     let announcing = tokio::spawn(announce_roles(cx.clone(), member.role()));
     let deliveries = CancellationToken::new();
     let (until, at) = (deliveries.clone(), cx.clone());
-    let telemetry = Telemetry::start(cx, &client)?;
-    let deliverer = tokio::spawn(async move { deliverer::run(&at, &client, until).await });
+    let telemetry = TraceExporter::start(cx, &client)?;
+    let deliverer = tokio::spawn(async move { deliverer::run_deliverer(&at, &client, until).await });
     let ended = worker.await;
     if ended.is_ok() && !stop.drain.is_cancelled() {
-        display::note(
+        display::print_note(
             "the worker has ended: somebody drained it (`docket workers drain`). This goes on as a coordinator \
              without one; Ctrl-C ends it, and `docket worker` starts a worker for it",
         );
@@ -96,16 +102,16 @@ async fn work(cx: &Context, member: &HomeMember, args: &supervise::WorkerArgs, s
 }
 
 /// Claims to be the one `docket up` of the home.
-fn claim_up(cx: &Context) -> Outcome<UpClaim> {
-    if let Some(lock) = cx.home.lock_up()? {
+fn claim_up(cx: &CliContext) -> CliResult<UpClaim> {
+    if let Some(lock) = cx.home.lock_for_up()? {
         return Ok(UpClaim::new(lock));
     }
     match cx.home.ownership()? {
-        Ownership::Owned(owner) if owner.command == Some(OwnerCommand::Up) => {
-            Err(serve::owned_by_another(cx)?)
+        HomeOwnership::Owned(owner) if owner.command == Some(OwnerCommand::Up) => {
+            Err(serve::already_served_error(cx)?)
         }
-        Ownership::Owned(_) | Ownership::Starting | Ownership::Free => Err(Failure::new(
-            Exit::Refused,
+        HomeOwnership::Owned(_) | HomeOwnership::Starting | HomeOwnership::Free => Err(CliError::new(
+            ExitKind::Refused,
             format!(
                 "another `docket up` works in {} already; end it, or name another home with --home",
                 cx.home.path().display()
@@ -115,19 +121,19 @@ fn claim_up(cx: &Context) -> Outcome<UpClaim> {
 }
 
 /// Says who serves the home, now and each time that changes.
-async fn announce_roles(cx: Context, mut role: tokio::sync::watch::Receiver<MemberRole>) {
+async fn announce_roles(cx: CliContext, mut role: tokio::sync::watch::Receiver<MemberRole>) {
     loop {
         let now = role.borrow_and_update().clone();
         match now {
             MemberRole::Serves { address, tls_address } => {
-                serve::announce(&cx, &address, tls_address, cx.config.slots);
+                serve::announce_serving(&cx, &address, tls_address, cx.config.slots);
             }
             MemberRole::Joined(owner) => {
                 let address = owner.address.unwrap_or_default();
                 let command =
                     owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
-                if cx.json() {
-                    display::say_json(&serde_json::json!({
+                if cx.is_json() {
+                    display::print_json(&serde_json::json!({
                         "address": address,
                         "dashboard": format!("{address}/ui/"),
                         "pid": std::process::id(),
@@ -135,7 +141,7 @@ async fn announce_roles(cx: Context, mut role: tokio::sync::watch::Receiver<Memb
                         "served_by": owner.pid,
                     }));
                 } else {
-                    display::say(&format!(
+                    display::print_line(&format!(
                         "`{command}` (process {}) serves {} at {address}; this works for it, up to {} runs at once, and \
                          serves the home once that one has ended; Ctrl-C ends it in order",
                         owner.pid,

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use docket_sandbox::TOOL_HOMES;
+use docket_sandbox::TOOL_HOME_VARIABLES;
 use docket_worker::{
     bootstrap::SandboxChoice,
     client::home_address,
@@ -12,14 +12,14 @@ use docket_worker::{
 
 use crate::{
     connect::logging,
-    context::Context,
-    home::Ownership,
+    context::CliContext,
+    home::HomeOwnership,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
-        signals::Stop,
+        error::{CliError, CliResult, ExitKind, FailWith as _},
+        signals::StopSignals,
     },
-    services::supervise,
+    services::worker_supervisor,
 };
 
 /// Flags.
@@ -32,40 +32,40 @@ Examples:
   DOCKET_URL=https://docket.example.org DOCKET_TOKEN=... docket worker --slots 8
   docket worker --queues slow,nightly"
 )]
-pub(crate) struct Args {
+pub(crate) struct WorkerCommandArgs {
     #[command(flatten)]
-    worker: supervise::WorkerArgs,
+    worker: worker_supervisor::WorkerArgs,
 }
 
 /// Works until told to stop.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose)?;
-    let stop = Stop::listen()?;
-    args.worker.lay_over(&mut cx.config);
+pub(crate) async fn run_worker(mut cx: CliContext, args: WorkerCommandArgs) -> CliResult {
+    logging::init_logging(cx.verbose)?;
+    let stop = StopSignals::listen()?;
+    args.worker.apply_to(&mut cx.config);
     let coordinator = find_coordinator(&cx)?;
     let (address, token, name) = (coordinator.address, coordinator.token, args.worker.name());
     let job = match coordinator.of_home {
-        Some(home) => supervise::Job::of_home(&home, token, name),
-        None => supervise::Job::new(&address, token, name),
+        Some(home) => worker_supervisor::WorkerSpec::for_home(&home, token, name),
+        None => worker_supervisor::WorkerSpec::new(&address, token, name),
     };
-    let job = job.dying_at(args.worker.failpoints());
-    let worker = supervise::start(&cx, job, &stop)?;
-    if cx.json() {
+    let job = job.with_failpoints(args.worker.failpoints());
+    let worker = worker_supervisor::start_supervisor(&cx, job, &stop)?;
+    if cx.is_json() {
         let slots = cx.config.slots;
-        display::say_json(
+        display::print_json(
             &serde_json::json!({ "coordinator": address, "pid": std::process::id(), "slots": slots }),
         );
     } else {
-        display::say(&format!(
+        display::print_line(&format!(
             "working for {address}, up to {} runs at once; Ctrl-C ends it in order",
             cx.config.slots
         ));
     }
     worker.await?;
     if !stop.drain.is_cancelled() {
-        display::note("ended: somebody drained this worker (`docket workers drain`)");
+        display::print_note("ended: somebody drained this worker (`docket workers drain`)");
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// Whom a worker works for.
@@ -78,44 +78,44 @@ struct FoundCoordinator {
     of_home: Option<String>,
 }
 
-fn find_coordinator(cx: &Context) -> Outcome<FoundCoordinator> {
+fn find_coordinator(cx: &CliContext) -> CliResult<FoundCoordinator> {
     let given = std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new);
     if let Some(url) = &cx.url {
         let token = given.ok_or_else(|| {
             let message = "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home";
-            Failure::new(Exit::Refused, message)
+            CliError::new(ExitKind::Refused, message)
         })?;
         return Ok(FoundCoordinator { address: url.trim_end_matches('/').to_owned(), token, of_home: None });
     }
     match cx.home.ownership()? {
-        Ownership::Owned(owner) => match owner.address {
+        HomeOwnership::Owned(owner) => match owner.address {
             Some(address) => {
-                let (token, of_home) = (cx.home.token()?, home_address(&cx.home.lock_path()));
+                let (token, of_home) = (cx.home.load_or_create_token()?, home_address(&cx.home.lock_path()));
                 Ok(FoundCoordinator { address, token, of_home })
             }
             None => Err(no_coordinator()),
         },
-        Ownership::Starting | Ownership::Free => Err(no_coordinator()),
+        HomeOwnership::Starting | HomeOwnership::Free => Err(no_coordinator()),
     }
 }
 
-fn no_coordinator() -> Failure {
+fn no_coordinator() -> CliError {
     let message = "no coordinator serves this home; start `docket serve` or `docket up`, or set DOCKET_URL";
-    Failure::new(Exit::Unreachable, message)
+    CliError::new(ExitKind::Unreachable, message)
 }
 
 /// Starts a worker in the home as a process of its own, for the coordinator at `address`.
-pub(crate) async fn start_process(
-    cx: &Context,
+pub(crate) async fn start_worker_process(
+    cx: &CliContext,
     address: &str,
     name: &str,
     slots: u32,
-) -> Outcome<ChildHandle> {
+) -> CliResult<ChildHandle> {
     let failed = || "cannot start a worker".to_owned();
-    let program = std::env::current_exe().fail_with(Exit::Failed, failed)?;
+    let program = std::env::current_exe().fail_with(ExitKind::Failed, failed)?;
     let env = [
         ("DOCKET_URL", address.to_owned()),
-        ("DOCKET_TOKEN", cx.home.token()?.expose().to_owned()),
+        ("DOCKET_TOKEN", cx.home.load_or_create_token()?.expose().to_owned()),
         ("DOCKET_HOME", cx.home.path().display().to_string()),
         ("DOCKET_SANDBOX", sandbox_name(cx).to_owned()),
     ];
@@ -126,21 +126,21 @@ pub(crate) async fn start_process(
         env: env.map(|(key, value)| (key.into(), value.into())).to_vec(),
         inherit: ["PATH", "HOME", "LANG", "TMPDIR", "DOCKET_LOG"]
             .into_iter()
-            .chain(TOOL_HOMES)
+            .chain(TOOL_HOME_VARIABLES)
             .map(OsString::from)
             .collect(),
         stdin_payload: Vec::new(),
-        log: ChildLog::Append(log_of(cx, name)),
+        log: ChildLog::Append(worker_log_path(cx, name)),
     };
-    start_child(spec).await.fail_with(Exit::Failed, failed)
+    start_child(spec).await.fail_with(ExitKind::Failed, failed)
 }
 
 /// The log of the worker's process of this name.
-pub(crate) fn log_of(cx: &Context, name: &str) -> PathBuf {
+pub(crate) fn worker_log_path(cx: &CliContext, name: &str) -> PathBuf {
     cx.home.path().join(format!("worker-{name}.log"))
 }
 
-fn sandbox_name(cx: &Context) -> &'static str {
+fn sandbox_name(cx: &CliContext) -> &'static str {
     match cx.config.sandbox {
         SandboxChoice::Auto => "auto",
         SandboxChoice::Bubblewrap => "bubblewrap",
@@ -150,7 +150,7 @@ fn sandbox_name(cx: &Context) -> &'static str {
 }
 
 /// A run process of a worker's process, by the system's own list.
-pub(crate) fn run_process_of(worker: i32) -> Option<i32> {
+pub(crate) fn find_run_process(worker: i32) -> Option<i32> {
     let threads = std::fs::read_dir(format!("/proc/{worker}/task")).ok()?;
     let children =
         threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());

@@ -5,7 +5,7 @@ mod github;
 mod json;
 mod line;
 mod markdown;
-mod swe;
+mod swe_bench;
 #[cfg(test)]
 mod tests;
 
@@ -17,14 +17,14 @@ use std::{
 
 use docket_schema::{ids::TaskId, policy::Policy, system::Budget};
 
-pub(crate) use github::{LabelPriority, label_priority};
-pub(crate) use line::Line;
-pub(crate) use swe::Clones;
+pub(crate) use github::{LabelPriority, parse_label_priority};
+pub(crate) use line::BacklogLine;
+pub(crate) use swe_bench::SweBenchOptions;
 
-use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
 /// Faults that are shown of one file; with --json more of them are.
-const FAULTS_MAX: usize = 10;
+const FAULTS_SHOWN_MAX: usize = 10;
 /// Faults of one file after which the rest of it is not looked at.
 const FAULTS_KEPT: usize = 1000;
 /// Largest file, in bytes: it is held in memory.
@@ -34,7 +34,7 @@ pub(crate) const TASKS_MAX: usize = 100_000;
 
 /// The form of a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum BacklogFormat {
     /// docket's own: JSON objects, one a line or in an array
     Jsonl,
     /// A checklist: `- [ ] a task`, with what is indented under it
@@ -45,7 +45,7 @@ pub(crate) enum Form {
     SweBench,
 }
 
-impl Form {
+impl BacklogFormat {
     /// The word of `--format`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -57,14 +57,14 @@ impl Form {
     }
 
     /// The form of a file, by its name's ending and by what it holds.
-    pub(crate) fn of(file: &Path, text: &str) -> Option<Self> {
+    pub(crate) fn detect(file: &Path, text: &str) -> Option<Self> {
         let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         if matches!(ending.as_str(), "md" | "markdown" | "mdx") {
             return Some(Self::Markdown);
         }
         let start = text.trim_start().trim_start_matches('[').trim_start();
         if start.starts_with('{') {
-            return Some(Self::of_object(start));
+            return Some(Self::detect_from_object(start));
         }
         if matches!(ending.as_str(), "jsonl" | "ndjson" | "json") {
             return Some(Self::Jsonl);
@@ -74,7 +74,7 @@ impl Form {
     }
 
     /// By the names of the first object's fields; it need not be whole.
-    fn of_object(text: &str) -> Self {
+    fn detect_from_object(text: &str) -> Self {
         let first: String =
             text.lines().take(40).collect::<Vec<_>>().join("\n").chars().take(64 * 1024).collect();
         let has = |name: &str| first.contains(&format!("\"{name}\""));
@@ -90,18 +90,18 @@ impl Form {
 
 /// What a form needs beside its text.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(crate) struct BacklogOptions {
     /// The form.
-    pub(crate) form: Form,
+    pub(crate) format: BacklogFormat,
     /// For issues: the priorities of labels.
     pub(crate) labels: Vec<LabelPriority>,
     /// For SWE-bench: where clones are.
-    pub(crate) clones: Option<Clones>,
+    pub(crate) clones: Option<SweBenchOptions>,
 }
 
 /// Everything that is wrong with a file; what is shown of it is bounded.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub(crate) struct BacklogFaults {
     shown: Vec<(usize, String)>,
     count: usize,
     is_of_all: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Faults {
 /// Longest text of a fault, in characters: it may repeat what the file holds.
 const FAULT_CHARS_MAX: usize = 400;
 
-impl Faults {
+impl BacklogFaults {
     /// A fault of this line.
     pub(crate) fn add(&mut self, line: usize, what: impl Into<String>) {
         self.count += 1;
@@ -121,7 +121,7 @@ impl Faults {
 
     /// A fault of this line that is all tasks' and cannot be left out with it: tasks without the limit that a person
     /// wanted for them cost what nobody wanted to pay.
-    pub(crate) fn add_of_all(&mut self, line: usize, what: impl Into<String>) {
+    pub(crate) fn add_for_all_tasks(&mut self, line: usize, what: impl Into<String>) {
         self.is_of_all = true;
         self.add(line, what);
     }
@@ -132,12 +132,12 @@ impl Faults {
     }
 
     /// So many that what follows is not looked at.
-    pub(crate) fn are_enough(&self) -> bool {
+    pub(crate) fn has_reached_limit(&self) -> bool {
         self.count >= FAULTS_KEPT
     }
 
     /// Each with its line and its field, if it is one field's.
-    pub(crate) fn all(&self) -> Vec<(usize, Option<&str>, &str)> {
+    pub(crate) fn list_with_fields(&self) -> Vec<(usize, Option<&str>, &str)> {
         let field = |what: &'_ str| -> Option<usize> { what.strip_prefix('`')?.find('`') };
         let mut all: Vec<(usize, Option<&str>, &str)> = self
             .shown
@@ -154,29 +154,29 @@ impl Faults {
     }
 
     /// A line each, the first of the file first.
-    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+    pub(crate) fn format_lines(&self, name: &str) -> Vec<String> {
         let mut shown = self.shown.clone();
         shown.sort_by_key(|(line, _)| *line);
-        shown.truncate(FAULTS_MAX);
+        shown.truncate(FAULTS_SHOWN_MAX);
         let mut lines: Vec<String> =
             shown.iter().map(|(line, what)| format!("{name}:{line}: {what}")).collect();
         let more = self.count - lines.len();
         if more > 0 {
-            let rest = if self.are_enough() { "; what follows was not looked at" } else { "" };
+            let rest = if self.has_reached_limit() { "; what follows was not looked at" } else { "" };
             lines.push(format!("and {more} more{rest}"));
         }
         lines
     }
 
     /// All of them as one failure.
-    pub(crate) fn failure(&self, name: &str) -> Failure {
-        Failure::new(Exit::Usage, self.lines(name).join("\n"))
+    pub(crate) fn to_error(&self, name: &str) -> CliError {
+        CliError::new(ExitKind::Usage, self.format_lines(name).join("\n"))
     }
 }
 
 /// What a file held that is no task to be done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedEntries {
     /// Boxes that are ticked, issues that are closed.
     pub(crate) done: usize,
     /// Pull requests among issues.
@@ -185,13 +185,13 @@ pub(crate) struct Skipped {
 
 /// What was read of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Read {
+pub(crate) struct ParsedBacklog {
     /// Its tasks, with their lines.
-    pub(crate) entries: Vec<(usize, Line)>,
+    pub(crate) entries: Vec<(usize, BacklogLine)>,
     /// What is wrong.
-    pub(crate) faults: Faults,
+    pub(crate) faults: BacklogFaults,
     /// What is no task.
-    pub(crate) skipped: Skipped,
+    pub(crate) skipped: SkippedEntries,
     /// Lines that repeat an earlier one, and that one.
     pub(crate) repeated: Vec<(usize, usize)>,
     /// What its tasks may use together, by a line of its own.
@@ -205,27 +205,27 @@ pub(crate) fn is_backlog(file: &Path) -> bool {
 }
 
 /// The tasks of a text, in its order.
-pub(crate) fn parse(text: &str, reading: &Reading) -> Read {
+pub(crate) fn parse(text: &str, reading: &BacklogOptions) -> ParsedBacklog {
     let text = text.trim_start_matches('\u{feff}');
-    let mut read = Read::default();
-    match reading.form {
-        Form::Jsonl => {
-            let Read { entries, faults, budget, .. } = &mut read;
-            json::objects(text, faults, |at, line, faults| match json::item(line) {
-                Ok(json::Item::Task(line)) => entries.push((at, *line)),
-                Ok(json::Item::Budget(_)) if budget.is_some() => {
+    let mut read = ParsedBacklog::default();
+    match reading.format {
+        BacklogFormat::Jsonl => {
+            let ParsedBacklog { entries, faults, budget, .. } = &mut read;
+            json::for_each_object(text, faults, |at, line, faults| match json::parse_item(line) {
+                Ok(json::BacklogItem::Task(line)) => entries.push((at, *line)),
+                Ok(json::BacklogItem::Budget(_)) if budget.is_some() => {
                     let why = "`budget`: the file has one already; it is of all its tasks together";
-                    faults.add_of_all(at, why);
+                    faults.add_for_all_tasks(at, why);
                 }
-                Ok(json::Item::Budget(said)) => *budget = Some(said),
-                Err(why) if json::is_of_budget(line) => faults.add_of_all(at, why),
+                Ok(json::BacklogItem::Budget(said)) => *budget = Some(said),
+                Err(why) if json::is_budget_object(line) => faults.add_for_all_tasks(at, why),
                 Err(why) => faults.add(at, why),
             });
         }
-        Form::Markdown => markdown::read(text, &mut read),
-        Form::Github => github::read(text, &reading.labels, &mut read),
-        Form::SweBench => match &reading.clones {
-            Some(clones) => swe::read(text, clones, &mut read),
+        BacklogFormat::Markdown => markdown::read_checklist(text, &mut read),
+        BacklogFormat::Github => github::read_issues(text, &reading.labels, &mut read),
+        BacklogFormat::SweBench => match &reading.clones {
+            Some(clones) => swe_bench::read_instances(text, clones, &mut read),
             None => read
                 .faults
                 .add(1, "these are instances of SWE-bench; say with --repos DIR where the clones are"),
@@ -235,14 +235,14 @@ pub(crate) fn parse(text: &str, reading: &Reading) -> Read {
         read.faults.add(*line, format!("a file has at most {TASKS_MAX} tasks; split it"));
         read.entries.truncate(TASKS_MAX);
     }
-    once(&mut read);
-    in_order(&mut read);
+    drop_duplicates(&mut read);
+    order_by_dependencies(&mut read);
     read
 }
 
 /// Brings each task behind those that it waits for, in the order of the file otherwise, and names of lines that
 /// were dropped to those that stay. What waits for nobody, or for itself, is a fault.
-fn in_order(read: &mut Read) {
+fn order_by_dependencies(read: &mut ParsedBacklog) {
     let mut at: HashMap<&str, usize> = HashMap::new();
     let mut bad: Vec<(usize, String)> = Vec::new();
     for (n, (line, task)) in read.entries.iter().enumerate() {
@@ -294,7 +294,7 @@ fn in_order(read: &mut Read) {
     }
     let moved = order.iter().enumerate().any(|(at, n)| at != *n);
     if bad.is_empty() && moved {
-        let mut old: Vec<Option<(usize, Line)>> =
+        let mut old: Vec<Option<(usize, BacklogLine)>> =
             std::mem::take(&mut read.entries).into_iter().map(Some).collect();
         read.entries = order.into_iter().filter_map(|n| old[n].take()).collect();
     }
@@ -307,13 +307,13 @@ fn in_order(read: &mut Read) {
 }
 
 /// Drops what is asked twice: under one key, or alike in all but when it is to run.
-fn once(read: &mut Read) {
+fn drop_duplicates(read: &mut ParsedBacklog) {
     let mut met: HashMap<[u8; 32], usize> = HashMap::new();
     let repeated = &mut read.repeated;
     read.entries.retain(|(at, line)| {
         let identity = match &line.dedup {
             Some(key) => blake3::hash(format!("key {key}").as_bytes()),
-            None => blake3::hash(line.asked().as_bytes()),
+            None => blake3::hash(line.identity_text().as_bytes()),
         };
         let first = *met.entry(*identity.as_bytes()).or_insert(*at);
         if first != *at {
@@ -324,14 +324,14 @@ fn once(read: &mut Read) {
 }
 
 /// Reads the policies that lines name, each file once; `folder` is the backlog's.
-pub(crate) fn with_policies(read: &mut Read, folder: &Path) {
+pub(crate) fn load_policies(read: &mut ParsedBacklog, folder: &Path) {
     let mut files: HashMap<PathBuf, Result<Policy, String>> = HashMap::new();
     let faults = &mut read.faults;
     read.entries.retain_mut(|(at, line)| {
         let Some(file) = &line.policy else { return true };
         let file = folder.join(file);
         let said = |file: &PathBuf| {
-            policy_file::read(file).map_err(|failure| format!("`policy`: {:#}", failure.error))
+            policy_file::read_policy_file(file).map_err(|failure| format!("`policy`: {:#}", failure.error))
         };
         match files.entry(file).or_insert_with_key(said) {
             Ok(rules) => line.rules = Some(rules.clone()),
@@ -345,22 +345,23 @@ pub(crate) fn with_policies(read: &mut Read, folder: &Path) {
 ///
 /// # Errors
 /// Usage, with every line that is wrong, its field and what it must be.
-pub(crate) fn read(file: &Path) -> Outcome<Vec<Line>> {
-    let text = std::fs::read_to_string(file).fail_with(Exit::Usage, || {
+pub(crate) fn read_backlog(file: &Path) -> CliResult<Vec<BacklogLine>> {
+    let text = std::fs::read_to_string(file).fail_with(ExitKind::Usage, || {
         format!("cannot read the backlog {}; is it UTF-8 text?", file.display())
     })?;
-    tasks(&text, &file.display().to_string())
+    parse_tasks(&text, &file.display().to_string())
 }
 
 /// The tasks of a text that came from `name`; errors as [`read`].
-pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
-    let mut read = parse(text, &Reading { form: Form::Jsonl, labels: Vec::new(), clones: None });
-    with_policies(&mut read, Path::new(name).parent().unwrap_or(Path::new("")));
+pub(crate) fn parse_tasks(text: &str, name: &str) -> CliResult<Vec<BacklogLine>> {
+    let mut read =
+        parse(text, &BacklogOptions { format: BacklogFormat::Jsonl, labels: Vec::new(), clones: None });
+    load_policies(&mut read, Path::new(name).parent().unwrap_or(Path::new("")));
     for (at, first) in &read.repeated {
         read.faults.add(*at, format!("the same task as in line {first}"));
     }
     for (at, line) in &read.entries {
-        if let Some(field) = line.not_compared() {
+        if let Some(field) = line.field_fixed_by_compare() {
             read.faults
                 .add(*at, format!("`{field}` is for `docket import`; here flags say it, of all tasks alike"));
         }
@@ -369,18 +370,18 @@ pub(crate) fn tasks(text: &str, name: &str) -> Outcome<Vec<Line>> {
         read.faults.add(1, "`budget` is for `docket import`; here flags say it, of all tasks alike");
     }
     if read.faults.count() > 0 {
-        return Err(read.faults.failure(name));
+        return Err(read.faults.to_error(name));
     }
     if read.entries.is_empty() {
-        return Err(nothing(name));
+        return Err(no_tasks_error(name));
     }
     Ok(read.entries.into_iter().map(|(_, line)| line).collect())
 }
 
 /// A file without a task.
-pub(crate) fn nothing(name: &str) -> Failure {
-    Failure::new(
-        Exit::Usage,
+pub(crate) fn no_tasks_error(name: &str) -> CliError {
+    CliError::new(
+        ExitKind::Usage,
         format!(
             "{name} holds no task: each line is an object with `text`, as {{\"text\": \"Mend the rounding\"}}"
         ),

@@ -2,11 +2,11 @@
 
 use docket_schema::{
     ids::StreamId,
-    task::{Concurrency, Conditions, IfFailed, Labels},
+    task::{ConcurrencyLimit, DependencyFailurePolicy, LabelSet, LeaseConditions},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
-use crate::{connect::resolve, output::fail::Outcome};
+use crate::{connect::resolve, output::error::CliResult};
 
 /// See the module.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -17,8 +17,8 @@ pub(crate) struct ConditionArgs {
     after: Vec<String>,
     /// What then, if one of those is cancelled or discarded: hold (it goes on waiting, that one may be retried),
     /// cancel (this one too) or run [default: hold]
-    #[arg(long, value_name = "WHAT", requires = "after", value_parser = if_failed)]
-    if_failed: Option<IfFailed>,
+    #[arg(long, value_name = "WHAT", requires = "after", value_parser = parse_if_failed)]
+    if_failed: Option<DependencyFailurePolicy>,
     /// Not while other tasks with this key run: one writer per branch, say. A task that waits for a person, its
     /// provider or its backoff does not run, and lets others go meanwhile
     #[arg(long, value_name = "KEY")]
@@ -28,35 +28,35 @@ pub(crate) struct ConditionArgs {
     key_max: u32,
     /// Only on a worker with these labels, as gpu=a100,arch=arm64 (`docket worker --labels`)
     #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
-    selector: Labels,
+    selector: LabelSet,
 }
 
-fn if_failed(text: &str) -> Result<IfFailed, String> {
+fn parse_if_failed(text: &str) -> Result<DependencyFailurePolicy, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
 impl ConditionArgs {
     /// The labels that a worker must have.
-    pub(crate) const fn selector(&self) -> &Labels {
+    pub(crate) const fn selector(&self) -> &LabelSet {
         &self.selector
     }
 
     /// With the ids that were meant.
-    pub(crate) async fn conditions(&self, client: &Client) -> Outcome<Conditions> {
+    pub(crate) async fn resolve_conditions(&self, client: &CoordinatorClient) -> CliResult<LeaseConditions> {
         let mut after = Vec::new();
         for text in &self.after {
             // An archived one is known by how it ended.
-            after.push(match resolve::archived(client, text).await? {
+            after.push(match resolve::resolve_archived(client, text).await? {
                 Some(StreamId::Task(task)) => task,
                 Some(StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_)) | None => {
-                    resolve::task(client, text).await?
+                    resolve::resolve_task(client, text).await?
                 }
             });
         }
-        Ok(Conditions {
+        Ok(LeaseConditions {
             after,
             if_failed: self.if_failed.unwrap_or_default(),
-            concurrency: self.key.clone().map(|key| Concurrency { key, max: self.key_max }),
+            concurrency: self.key.clone().map(|key| ConcurrencyLimit { key, max: self.key_max }),
             selector: self.selector.clone(),
         })
     }

@@ -4,6 +4,6 @@ pub(crate) mod backlog;
 pub(crate) mod conditions;
 pub(crate) mod pinning;
 pub(crate) mod policy_file;
-pub(crate) mod roles;
+pub(crate) mod role_overrides;
 pub(crate) mod task_args;
 pub(crate) mod task_checks;

@@ -2,53 +2,56 @@
 
 use std::path::{Path, PathBuf};
 
-use docket_schema::snapshot::Base;
-use docket_worker::workspace::{DirtyTree, PinError, PinNote, PinOptions, Source, pin};
+use docket_schema::snapshot::WorkspaceBase;
+use docket_worker::workspace::{BaseSource, DirtyTreePolicy, PinError, PinNote, PinOptions, pin};
 
 use crate::{
-    context::Context,
-    history::blobs::Upload,
+    context::CliContext,
+    history::blobs::BlobUpload,
     output::{
         display,
-        fail::{Exit, FailWith as _, Outcome},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
 /// Pins a repository, and tells what that leaves out.
-pub(crate) async fn pinned(
-    cx: &Context,
-    upload: &mut Upload<'_>,
-    source: Source,
+pub(crate) async fn pin_and_note(
+    cx: &CliContext,
+    upload: &mut BlobUpload<'_>,
+    source: BaseSource,
     rev: Option<String>,
-    dirty: DirtyTree,
-) -> Outcome<Base> {
-    let options = PinOptions { rev, dirty, scratch: cx.home.folder("scratch")? };
-    let pinned = pin(&source, &options, upload).await;
-    let exit = pinned.as_ref().map_or_else(exit_of, |_| Exit::Ok);
+    dirty: DirtyTreePolicy,
+) -> CliResult<WorkspaceBase> {
+    let options = PinOptions { rev, dirty, scratch: cx.home.ensure_folder("scratch")? };
+    let pinned = pin_base(&source, &options, upload).await;
+    let exit = pinned.as_ref().map_or_else(exit_for_pin_error, |_| ExitKind::Ok);
     let pinned = pinned.fail_as(exit)?;
-    pinned.notes.iter().for_each(|pinned| display::note(&display::line(&pin_note(pinned))));
+    pinned
+        .notes
+        .iter()
+        .for_each(|pinned| display::print_note(&display::sanitize_line(&format_pin_note(pinned))));
     Ok(pinned.base)
 }
 
 /// A repository, or a commit, that cannot be a task's base is the command line's fault.
-const fn exit_of(error: &PinError) -> Exit {
+const fn exit_for_pin_error(error: &PinError) -> ExitKind {
     match error {
         PinError::NoRepository { .. }
         | PinError::SourceFolder { .. }
-        | PinError::Elsewhere { .. }
-        | PinError::NoFile(_)
-        | PinError::NoCommit { .. }
-        | PinError::Dirty { .. }
-        | PinError::DirtyOfOther
-        | PinError::UnsafePath { .. } => Exit::Usage,
-        PinError::Git(_) | PinError::Scratch { .. } | PinError::Blob(_) => Exit::Failed,
+        | PinError::OutsideRepository { .. }
+        | PinError::NotARegularFile(_)
+        | PinError::UnknownCommit { .. }
+        | PinError::DirtyTree { .. }
+        | PinError::DirtyWithRevision
+        | PinError::UnsafePath { .. } => ExitKind::Usage,
+        PinError::Git(_) | PinError::ScratchFolder { .. } | PinError::Blob(_) => ExitKind::Failed,
     }
 }
 
 /// What is told of a base that was pinned.
-pub(crate) fn pin_note(note: &PinNote) -> String {
+pub(crate) fn format_pin_note(note: &PinNote) -> String {
     match note {
-        PinNote::Submodule(path) => format!(
+        PinNote::EmptySubmodule(path) => format!(
             "the submodule {path} is an empty folder for the task: its commit is not on this machine; \
              `git submodule update --init {path}` fetches it"
         ),
@@ -61,8 +64,8 @@ pub(crate) fn pin_note(note: &PinNote) -> String {
     }
 }
 
-pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::fs::canonicalize(path).fail_with(Exit::Usage, || {
+pub(crate) fn canonicalize_folder(path: &Path) -> CliResult<PathBuf> {
+    std::fs::canonicalize(path).fail_with(ExitKind::Usage, || {
         format!("there is no folder {}; name an existing one with --repo", path.display())
     })
 }

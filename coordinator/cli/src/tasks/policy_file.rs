@@ -5,7 +5,7 @@ use std::path::Path;
 use docket_schema::policy::Policy;
 use docket_worker::policy;
 
-use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
 /// A policy's file at most: its bounds allow less.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -14,24 +14,24 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 ///
 /// # Errors
 /// Usage, with the field that is wrong.
-pub(crate) fn read(file: &Path) -> Outcome<Policy> {
+pub(crate) fn read_policy_file(file: &Path) -> CliResult<Policy> {
     let name = file.display();
-    let wrong = |message: String| Failure::new(Exit::Usage, format!("{name}: {message}"));
+    let wrong = |message: String| CliError::new(ExitKind::Usage, format!("{name}: {message}"));
     let unreadable = || format!("cannot read the policy {name}; is it UTF-8 text?");
     let size = match std::fs::metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let message = format!("there is no file {name}; name a file of TOML with the policy's rules");
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
-        found => found.fail_with(Exit::Usage, unreadable)?.len(),
+        found => found.fail_with(ExitKind::Usage, unreadable)?.len(),
     };
     if size > FILE_BYTES_MAX {
         return Err(wrong(format!("it has {size} bytes, and a policy at most {FILE_BYTES_MAX}")));
     }
-    let text = std::fs::read_to_string(file).fail_with(Exit::Usage, unreadable)?;
+    let text = std::fs::read_to_string(file).fail_with(ExitKind::Usage, unreadable)?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
         wrong(format!("line {line} is not TOML ({})", error.message()))
     })?;
-    policy::read(table).map_err(wrong)
+    policy::parse_policy(table).map_err(wrong)
 }

@@ -5,41 +5,42 @@ use crate::tasks::policy_file;
 use std::path::{Path, PathBuf};
 
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    api::SubmitRequest,
+    content::{BlobRef, WorkspacePath},
     ids::{QueueName, TaskId, Timestamp},
     message::ModelRef,
     policy::Policy,
-    run::{Complexity, Effort},
-    snapshot::Base,
+    run::{ReasoningEffort, TaskComplexity},
+    snapshot::WorkspaceBase,
     task::{
-        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, Delivery, PRIORITY_MAX, RoleAsked, SettingsPatch,
+        ATTEMPTS_MAX, Backoff, DELEGATION_DEPTH_MAX, DeliveryMode, PRIORITY_MAX, RoleOverride, SettingsPatch,
         TITLE_CHARS_MAX, TURNS_MAX, TaskSpec,
     },
     tool::ToolSet,
-    wire::SubmitRequest,
 };
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     engine::prompt::TASK_CHARS_MAX,
-    model::{PriceTable, ScriptedModel, unpriced},
-    workspace::{BlobSink as _, DirtyTree, Source},
+    model::{PriceTable, ScriptedModel, unknown_price_message},
+    workspace::{BaseSource, BlobSink as _, DirtyTreePolicy},
 };
 
 use crate::{
     config::values::{
-        check_address, complexity, dollars, effort, model, period, temperature, tool_set, work_path,
+        check_base_url, parse_complexity, parse_dollars, parse_duration_ms, parse_effort, parse_model,
+        parse_temperature, parse_tool_set, parse_workspace_path,
     },
-    context::Context,
-    history::blobs::Upload,
+    context::CliContext,
+    history::blobs::BlobUpload,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
     tasks::{
         backlog,
         conditions::ConditionArgs,
-        pinning::{absolute, pinned},
-        roles::{self, Flags, RoleModel},
+        pinning::{canonicalize_folder, pin_and_note},
+        role_overrides::{self, RoleFlags, RoleModel},
     },
 };
 
@@ -67,7 +68,7 @@ pub(crate) struct TaskArgs {
     pub(crate) include_dirty: bool,
     /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
     /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
-    #[arg(long, short, value_name = "MODEL", value_parser = model)]
+    #[arg(long, short, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) model: Option<ModelRef>,
     /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
     /// of the same protocol. A worker sends its key only to servers of its `worker.base_urls`
@@ -75,14 +76,14 @@ pub(crate) struct TaskArgs {
     pub(crate) base_url: Option<String>,
     /// A cheap model that looks around until something is to be changed; --model then takes over [default:
     /// `task.explore_model` of docket.toml]
-    #[arg(long, value_name = "MODEL", value_parser = model)]
+    #[arg(long, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) explore_model: Option<ModelRef>,
     /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
-    #[arg(long, value_name = "MODEL", value_parser = model)]
+    #[arg(long, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) fallback_model: Option<ModelRef>,
     /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
     /// --model, which is every role's [default: `roles.NAME.model` of docket.toml, else the task's model]
-    #[arg(long, value_name = "NAME=MODEL", value_parser = roles::role)]
+    #[arg(long, value_name = "NAME=MODEL", value_parser = role_overrides::parse_role_model)]
     pub(crate) role: Vec<RoleModel>,
     /// For scripted models: the script, TOML or JSON
     #[arg(long, value_name = "FILE")]
@@ -113,8 +114,8 @@ pub(crate) struct TaskArgs {
     #[arg(long)]
     pub(crate) push: bool,
     /// A path that must exist at the end; may be given more than once
-    #[arg(long, value_name = "PATH", value_parser = work_path)]
-    pub(crate) require: Vec<WorkPath>,
+    #[arg(long, value_name = "PATH", value_parser = parse_workspace_path)]
+    pub(crate) require: Vec<WorkspacePath>,
     /// A shell line that makes a fresh workspace ready; may be given more than once
     #[arg(long, value_name = "CMD")]
     pub(crate) setup: Vec<String>,
@@ -123,33 +124,33 @@ pub(crate) struct TaskArgs {
     pub(crate) policy: Option<PathBuf>,
     /// Which tools the model has: core, the seven, or wide, 26 for files, git, commands, Python environments and
     /// memory [default: `run.tool_set` of docket.toml, core]
-    #[arg(long, value_name = "SET", value_parser = tool_set)]
+    #[arg(long, value_name = "SET", value_parser = parse_tool_set)]
     pub(crate) tools: Option<ToolSet>,
     /// Turns before the run ends as failed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     pub(crate) turns: Option<u32>,
     /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
     /// (low, medium, high) [default: judged by its words]
-    #[arg(long, value_name = "SIZE", value_parser = complexity)]
-    pub(crate) complexity: Option<Complexity>,
+    #[arg(long, value_name = "SIZE", value_parser = parse_complexity)]
+    pub(crate) complexity: Option<TaskComplexity>,
     /// Let the run give pieces of its work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
     #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATION_DEPTH_MAX)))]
     pub(crate) delegate: Option<u32>,
     /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
-    #[arg(long, value_name = "EFFORT", value_parser = effort)]
-    pub(crate) effort: Option<Effort>,
+    #[arg(long, value_name = "EFFORT", value_parser = parse_effort)]
+    pub(crate) effort: Option<ReasoningEffort>,
     /// Sampling temperature of the main model, from 0 to 2; not sent to one of Anthropic's that is to think
     /// [default: `run.temperature` of docket.toml, else the provider's]
-    #[arg(long, value_name = "T", value_parser = temperature)]
+    #[arg(long, value_name = "T", value_parser = parse_temperature)]
     pub(crate) temperature: Option<u32>,
     /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
     /// Dollars that a run may cost, as 2.50; likewise
-    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    #[arg(long, value_name = "DOLLARS", value_parser = parse_dollars)]
     pub(crate) max_cost: Option<u64>,
     /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
-    #[arg(long, value_name = "TIME", value_parser = period)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ms)]
     pub(crate) max_time: Option<u64>,
     #[command(flatten)]
     pub(crate) conditions: ConditionArgs,
@@ -159,103 +160,114 @@ pub(crate) struct TaskArgs {
 }
 
 /// A task that is ready but for its blobs.
-pub(crate) struct Asked {
+pub(crate) struct PreparedTask {
     pub(crate) title: String,
     pub(crate) text: String,
     pub(crate) model: ModelRef,
-    pub(crate) explore: Option<ModelRef>,
-    pub(crate) fallback: Option<ModelRef>,
-    pub(crate) roles: Vec<RoleAsked>,
+    pub(crate) explore_model: Option<ModelRef>,
+    pub(crate) fallback_model: Option<ModelRef>,
+    pub(crate) roles: Vec<RoleOverride>,
     pub(crate) script: Option<Vec<u8>>,
     pub(crate) policy: Option<Policy>,
 }
 
 impl TaskArgs {
     /// The part of [`TaskArgs::check`] that is the same for all tasks with the same models, engine, script and policy.
-    pub(crate) fn check_shared(&self, cx: &Context) -> Outcome<Asked> {
+    pub(crate) fn check_shared(&self, cx: &CliContext) -> CliResult<PreparedTask> {
         let text = self.read_text()?;
-        let title = title_of(&text)?;
+        let title = title_from_text(&text)?;
         let model = self.model.clone().or_else(|| cx.config.model.clone()).ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
+            CliError::new(
+                ExitKind::Usage,
                 "no model: give --model anthropic:NAME, openai:NAME or openai-responses:NAME, or set `task.model` in docket.toml",
             )
         })?;
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url), ..model };
-        check_address(&model)?;
+        check_base_url(&model)?;
         let or = |flag: &Option<ModelRef>, configured: &Option<ModelRef>| {
-            roles::beside(&model, flag.clone().or_else(|| configured.clone()))
+            role_overrides::secondary_model(&model, flag.clone().or_else(|| configured.clone()))
         };
         let explore = or(&self.explore_model, &cx.config.explore_model)?;
         let fallback = or(&self.fallback_model, &cx.config.fallback_model)?;
         self.check_engine(cx)?;
-        let roles = self.roles(cx, &model)?;
+        let roles = self.resolve_roles(cx, &model)?;
         let of_roles = || roles.iter().filter_map(|role| role.model.as_ref());
         let all =
             || [Some(&model), explore.as_ref(), fallback.as_ref()].into_iter().flatten().chain(of_roles());
         self.check_prices(cx, all())?;
         let script = self.read_script(all().any(|one| one.provider == "scripted"))?;
-        let policy = self.policy.as_deref().map(policy_file::read).transpose()?;
+        let policy = self.policy.as_deref().map(policy_file::read_policy_file).transpose()?;
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
-            display::note(&format!(
+            display::print_note(&format!(
                 "the model is shown the first {TASK_CHARS_MAX} of the task's {chars} characters; put long requirements into a file of \
                  the repository and name it in the task"
             ));
         }
-        Ok(Asked { title, text, model, explore, fallback, roles, script, policy })
+        Ok(PreparedTask {
+            title,
+            text,
+            model,
+            explore_model: explore,
+            fallback_model: fallback,
+            roles,
+            script,
+            policy,
+        })
     }
 
     /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
     /// coordinator elsewhere have tables of their own, which this cannot see.
     pub(crate) fn check_prices<'a>(
         &self,
-        cx: &Context,
+        cx: &CliContext,
         mut models: impl Iterator<Item = &'a ModelRef>,
-    ) -> Outcome<()> {
-        let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
-        let costs = self.max_cost.unwrap_or(cx.config.run.cost_max_nusd) > 0;
-        let Some(model) = models.find(|model| costs && !table.of(model).known) else { return Ok(()) };
-        let message = unpriced(model);
+    ) -> CliResult<()> {
+        let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(ExitKind::Usage)?;
+        let costs = self.max_cost.unwrap_or(cx.config.run_defaults.cost_max_nusd) > 0;
+        let Some(model) = models.find(|model| costs && !table.entry_for(model).is_known) else {
+            return Ok(());
+        };
+        let message = unknown_price_message(model);
         if cx.url.is_none() {
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
-        display::note(&format!("unless its worker knows better, {message}"));
+        display::print_note(&format!("unless its worker knows better, {message}"));
         Ok(())
     }
 
     /// No worker would ever ask for a task of an engine that there is not.
-    pub(crate) fn check_engine(&self, cx: &Context) -> Outcome<()> {
-        let engine = self.engine(cx);
-        if docket_worker::engine::newest(engine).is_none() {
-            let known = docket_worker::engine::names();
+    pub(crate) fn check_engine(&self, cx: &CliContext) -> CliResult<()> {
+        let engine = self.engine_name(cx);
+        if docket_worker::engine::newest_engine(engine).is_none() {
+            let known = docket_worker::engine::engine_names();
             let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
         Ok(())
     }
 
-    pub(crate) fn engine<'a>(&'a self, cx: &'a Context) -> &'a str {
+    pub(crate) fn engine_name<'a>(&'a self, cx: &'a CliContext) -> &'a str {
         self.engine.as_deref().unwrap_or(&cx.config.engine)
     }
 
     /// What is asked of the engine's roles.
-    pub(crate) fn roles(&self, cx: &Context, main: &ModelRef) -> Outcome<Vec<RoleAsked>> {
-        let flags = Flags { model: self.model.as_ref(), roles: &self.role };
-        let asked = roles::asked(cx, self.engine(cx), main, flags)?;
-        match roles::gives_nothing_away(self.engine(cx), &asked)
+    pub(crate) fn resolve_roles(&self, cx: &CliContext, main: &ModelRef) -> CliResult<Vec<RoleOverride>> {
+        let flags = RoleFlags { model: self.model.as_ref(), roles: &self.role };
+        let asked = role_overrides::resolve_role_overrides(cx, self.engine_name(cx), main, flags)?;
+        match role_overrides::delegation_unavailable_reason(self.engine_name(cx), &asked)
             .filter(|_| self.delegate.is_some_and(|depth| depth > 0))
         {
-            Some(why) => Err(Failure::new(Exit::Usage, format!("--delegate: {why}"))),
+            Some(why) => Err(CliError::new(ExitKind::Usage, format!("--delegate: {why}"))),
             None => Ok(asked),
         }
     }
 
-    fn read_text(&self) -> Outcome<String> {
+    fn read_text(&self) -> CliResult<String> {
         let text = match (&self.text, &self.file) {
             (Some(text), _) => text.clone(),
             (None, Some(file)) if file.as_os_str() == "-" => std::io::read_to_string(std::io::stdin().lock())
-                .fail_with(Exit::Usage, || {
+                .fail_with(ExitKind::Usage, || {
                     "cannot read the task from standard input; is it UTF-8?".to_owned()
                 })?,
             (None, Some(file)) if backlog::is_backlog(file) => {
@@ -263,9 +275,9 @@ impl TaskArgs {
                     "{} is a backlog of several tasks, and this takes one; `docket import` takes it",
                     file.display()
                 );
-                return Err(Failure::new(Exit::Usage, message));
+                return Err(CliError::new(ExitKind::Usage, message));
             }
-            (None, Some(file)) => std::fs::read_to_string(file).fail_with(Exit::Usage, || {
+            (None, Some(file)) => std::fs::read_to_string(file).fail_with(ExitKind::Usage, || {
                 format!("cannot read the task from {}; is it UTF-8 text?", file.display())
             })?,
             (None, None) => String::new(),
@@ -273,50 +285,53 @@ impl TaskArgs {
         Ok(text.trim().to_owned())
     }
 
-    fn read_script(&self, scripted: bool) -> Outcome<Option<Vec<u8>>> {
+    fn read_script(&self, scripted: bool) -> CliResult<Option<Vec<u8>>> {
         let Some(file) = &self.script else {
             if scripted {
-                return Err(Failure::new(
-                    Exit::Usage,
+                return Err(CliError::new(
+                    ExitKind::Usage,
                     "a scripted model needs its script; give --script FILE",
                 ));
             }
             return Ok(None);
         };
         if !scripted {
-            return Err(Failure::new(Exit::Usage, "--script goes with --model scripted:NAME only"));
+            return Err(CliError::new(ExitKind::Usage, "--script goes with --model scripted:NAME only"));
         }
         read_script(file).map(Some)
     }
 
     /// Pins the repository and stores what the task names. `queue` goes over the flag.
-    pub(crate) async fn spec(
+    pub(crate) async fn build_spec(
         &self,
-        cx: &Context,
-        client: &Client,
-        asked: Asked,
+        cx: &CliContext,
+        client: &CoordinatorClient,
+        asked: PreparedTask,
         queue: Option<QueueName>,
-    ) -> Outcome<TaskSpec> {
-        let mut upload = blobs::Upload::new(client);
-        let base = self.pin(cx, &mut upload).await?;
-        let script = asked.script.as_ref().map(|bytes| (BlobRef::of(bytes), bytes.clone()));
+    ) -> CliResult<TaskSpec> {
+        let mut upload = blobs::BlobUpload::new(client);
+        let base = self.pin_base(cx, &mut upload).await?;
+        let script = asked.script.as_ref().map(|bytes| (BlobRef::for_bytes(bytes), bytes.clone()));
         if let Some((blob, bytes)) = &script {
-            upload.put(*blob, bytes.clone()).await.fail_as(Exit::Failed)?;
+            upload.put(*blob, bytes.clone()).await.fail_as(ExitKind::Failed)?;
         }
-        upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
-        let mut spec = self.spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
+        upload
+            .flush()
+            .await
+            .fail_with(ExitKind::Failed, || "the repository could not be stored".to_owned())?;
+        let mut spec = self.build_spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
         spec.queue = queue.unwrap_or(spec.queue);
-        spec.conditions = self.conditions.conditions(client).await?;
-        spec.check().fail_as(Exit::Usage)?;
+        spec.conditions = self.conditions.resolve_conditions(client).await?;
+        spec.check().fail_as(ExitKind::Usage)?;
         Ok(spec)
     }
 
     /// The task on a base that is pinned, with a script that is stored. It is not checked.
-    pub(crate) fn spec_on(
+    pub(crate) fn build_spec_on(
         &self,
-        cx: &Context,
-        asked: &Asked,
-        base: Base,
+        cx: &CliContext,
+        asked: &PreparedTask,
+        base: WorkspaceBase,
         script: Option<BlobRef>,
     ) -> TaskSpec {
         TaskSpec {
@@ -330,10 +345,10 @@ impl TaskArgs {
             crashes_max: 5,
             backoff: Backoff::default(),
             base,
-            engine: self.engine(cx).to_owned(),
+            engine: self.engine_name(cx).to_owned(),
             model: asked.model.clone(),
-            explore_model: asked.explore.clone(),
-            fallback_model: asked.fallback.clone(),
+            explore_model: asked.explore_model.clone(),
+            fallback_model: asked.fallback_model.clone(),
             roles: asked.roles.clone(),
             script,
             settings: SettingsPatch {
@@ -353,10 +368,10 @@ impl TaskArgs {
             setup: self.setup.clone(),
             policy: asked.policy.clone(),
             branch: self.branch.clone(),
-            delivery: self.push.then_some(Delivery::Push),
+            delivery: self.push.then_some(DeliveryMode::Push),
             batch: None,
             batch_name: None,
-            conditions: docket_schema::task::Conditions::default(),
+            conditions: docket_schema::task::LeaseConditions::default(),
         }
     }
 
@@ -364,22 +379,22 @@ impl TaskArgs {
     /// `queue` goes over the flag.
     pub(crate) async fn submit(
         &self,
-        cx: &Context,
-        client: &Client,
-        asked: Asked,
+        cx: &CliContext,
+        client: &CoordinatorClient,
+        asked: PreparedTask,
         queue: Option<QueueName>,
         id: TaskId,
-    ) -> Outcome<TaskId> {
-        let spec = self.spec(cx, client, asked, queue).await?;
+    ) -> CliResult<TaskId> {
+        let spec = self.build_spec(cx, client, asked, queue).await?;
         let answer = client.submit(&SubmitRequest { tasks: vec![spec], ids: Some(vec![id]) }).await?;
         let submitted = answer.tasks.first().ok_or_else(|| {
-            Failure::new(
-                Exit::Failed,
+            CliError::new(
+                ExitKind::Failed,
                 "the coordinator answered without a task; check that its version is the same",
             )
         })?;
         if submitted.duplicate {
-            display::note(&format!(
+            display::print_note(&format!(
                 "task {} with this key is not ended yet; nothing was added",
                 submitted.id.short()
             ));
@@ -387,13 +402,13 @@ impl TaskArgs {
         Ok(submitted.id)
     }
 
-    async fn pin(&self, cx: &Context, upload: &mut Upload<'_>) -> Outcome<Base> {
+    async fn pin_base(&self, cx: &CliContext, upload: &mut BlobUpload<'_>) -> CliResult<WorkspaceBase> {
         let source = match &self.repo {
-            None => Source::Empty,
-            Some(repo) => Source::Local(absolute(repo)?),
+            None => BaseSource::Empty,
+            Some(repo) => BaseSource::Local(canonicalize_folder(repo)?),
         };
-        let dirty = if self.include_dirty { DirtyTree::Include } else { DirtyTree::Refuse };
-        pinned(cx, upload, source, self.commit.clone(), dirty).await
+        let dirty = if self.include_dirty { DirtyTreePolicy::Include } else { DirtyTreePolicy::Refuse };
+        pin_and_note(cx, upload, source, self.commit.clone(), dirty).await
     }
 }
 
@@ -401,20 +416,20 @@ impl TaskArgs {
 ///
 /// # Errors
 /// It cannot be read, or is no script; with the reason.
-pub(crate) fn read_script(file: &Path) -> Outcome<Vec<u8>> {
+pub(crate) fn read_script(file: &Path) -> CliResult<Vec<u8>> {
     let bytes = std::fs::read(file)
-        .fail_with(Exit::Usage, || format!("cannot read the script {}", file.display()))?;
+        .fail_with(ExitKind::Usage, || format!("cannot read the script {}", file.display()))?;
     match ScriptedModel::parse(&bytes) {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(Failure::new(Exit::Usage, format!("{}: {error}", file.display()))),
+        Err(error) => Err(CliError::new(ExitKind::Usage, format!("{}: {error}", file.display()))),
     }
 }
 
 /// The first line, cut to what a list can show.
-pub(crate) fn title_of(text: &str) -> Outcome<String> {
+pub(crate) fn title_from_text(text: &str) -> CliResult<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
     let first =
-        first.ok_or_else(|| Failure::new(Exit::Usage, "the task is empty; say what is to be done"))?;
+        first.ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; say what is to be done"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
     let is_long = clean.chars().count() > TITLE_CHARS_MAX;
     Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })
@@ -425,11 +440,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_title_is_the_first_line_that_says_something() {
+    fn title_is_the_first_non_empty_line() {
         for (text, title) in [("Mend it", "Mend it"), ("\n# Mend it \nnow", "Mend it"), ("a\u{1b}b", "ab")] {
-            assert_eq!(title_of(text).expect("a title"), title);
+            assert_eq!(title_from_text(text).expect("a title"), title);
         }
-        assert_eq!(title_of(&"x".repeat(300)).expect("a title").chars().count(), TITLE_CHARS_MAX);
-        assert_eq!(title_of("#\n \n").expect_err("empty").exit, Exit::Usage);
+        assert_eq!(title_from_text(&"x".repeat(300)).expect("a title").chars().count(), TITLE_CHARS_MAX);
+        assert_eq!(title_from_text("#\n \n").expect_err("empty").exit, ExitKind::Usage);
     }
 }

@@ -11,17 +11,17 @@ mod keys;
 mod source;
 
 use docket_schema::message::ModelRef;
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
-    tasks::task_args::{Asked, TaskArgs},
+    tasks::task_args::{PreparedTask, TaskArgs},
 };
-use docket_schema::{ids::TaskId, wire::WhyKind};
+use docket_schema::{api::WhyKind, ids::TaskId};
 
 pub(crate) use budget::check_budget;
 pub(crate) use keys::{check_keys, check_worker_keys};
@@ -30,13 +30,13 @@ pub(crate) use source::{SourceChecks, SourceFields};
 /// A model of a task, and the field that names it.
 pub(crate) type NamedModel<'a> = (&'static str, &'a ModelRef);
 
-impl Asked {
+impl PreparedTask {
     /// All models, each with the field that names it.
     pub(crate) fn models(&self) -> impl Iterator<Item = NamedModel<'_>> {
         let named = [
             ("--model", Some(&self.model)),
-            ("--explore-model", self.explore.as_ref()),
-            ("--fallback-model", self.fallback.as_ref()),
+            ("--explore-model", self.explore_model.as_ref()),
+            ("--fallback-model", self.fallback_model.as_ref()),
         ];
         let of_roles = self.roles.iter().map(|role| ("--role", role.model.as_ref()));
         named.into_iter().chain(of_roles).filter_map(|(field, model)| Some((field, model?)))
@@ -44,13 +44,13 @@ impl Asked {
 
     /// The model that is asked first, where no role is.
     pub(crate) fn first_model(&self) -> &ModelRef {
-        self.explore.as_ref().unwrap_or(&self.model)
+        self.explore_model.as_ref().unwrap_or(&self.model)
     }
 }
 
 impl TaskArgs {
     /// Checks everything that can be checked without a coordinator and without a look at the repository.
-    pub(crate) fn check(&self, cx: &Context) -> Outcome<Asked> {
+    pub(crate) fn check_flags(&self, cx: &CliContext) -> CliResult<PreparedTask> {
         let asked = self.check_shared(cx)?;
         check_delivery_flags(self)?;
         check_budget(cx, self, &asked, &asked.text)?;
@@ -58,7 +58,7 @@ impl TaskArgs {
     }
 
     /// Checks what the repository and its remote say of the task, before anything of it is stored.
-    pub(crate) async fn check_source(&self, cx: &Context) -> Outcome<()> {
+    pub(crate) async fn check_source(&self, cx: &CliContext) -> CliResult<()> {
         let fields = SourceFields {
             tests: self.tests.as_deref(),
             setup: &self.setup,
@@ -74,8 +74,8 @@ impl TaskArgs {
 ///
 /// # Errors
 /// The flag, and what helps.
-pub(crate) fn check_delivery_flags(args: &TaskArgs) -> Outcome<()> {
-    let usage = |message: String| Err(Failure::new(Exit::Usage, message));
+pub(crate) fn check_delivery_flags(args: &TaskArgs) -> CliResult<()> {
+    let usage = |message: String| Err(CliError::new(ExitKind::Usage, message));
     let wanted = [(args.push, "--push"), (args.branch.is_some(), "--branch")];
     if let Some((_, flag)) = wanted.into_iter().find(|(given, _)| *given && args.empty) {
         return usage(format!(
@@ -95,24 +95,24 @@ pub(crate) fn check_delivery_flags(args: &TaskArgs) -> Outcome<()> {
 ///
 /// # Errors
 /// The field, and what helps.
-pub(crate) fn check_own_worker(cx: &Context, args: &TaskArgs, asked: &Asked) -> Outcome<()> {
+pub(crate) fn check_own_worker(cx: &CliContext, args: &TaskArgs, asked: &PreparedTask) -> CliResult<()> {
     check_keys(asked.models(), |name| std::env::var(name).ok())?;
     let selector = args.conditions.selector();
-    if cx.config.labels.satisfy(selector) {
+    if cx.config.labels.matches_selector(selector) {
         return Ok(());
     }
     let message = format!(
         "--selector {selector}: the worker of this command does not have these labels; set `worker.labels` in docket.toml, or \
          use `docket submit` for a worker elsewhere"
     );
-    Err(Failure::new(Exit::Usage, message))
+    Err(CliError::new(ExitKind::Usage, message))
 }
 
 /// Says so where workers are known and none of them takes a task that was just submitted. The task stays: a worker
 /// that does may start. Nothing is said where that cannot be looked up: the task is submitted all the same.
-pub(crate) async fn note_unserved(client: &Client, task: TaskId) {
-    let Ok(why) = client.why(task).await else { return };
+pub(crate) async fn note_unserved(client: &CoordinatorClient, task: TaskId) {
+    let Ok(why) = client.explain_task(task).await else { return };
     if why.kind == WhyKind::NoneServes {
-        display::note(&display::line(&format!("task {} waits: {}", task.short(), why.text)));
+        display::print_note(&display::sanitize_line(&format!("task {} waits: {}", task.short(), why.text)));
     }
 }

@@ -4,42 +4,42 @@
 //! `model` and its neighbours are pure: a key in, another state out. `view` draws a state into a buffer.
 //! `shell` reads keys, fetches what the screen lacks and performs what was confirmed.
 
-mod act;
-mod compare;
-mod doc;
-mod fetch;
+mod actions;
+mod comparison;
+mod content_cache;
+mod fetcher;
 mod files;
-mod find;
 mod keys;
 mod layout;
 mod ledger;
-mod load;
-mod model;
+mod load_run;
+mod navigation;
 mod page;
-mod remarks;
+mod pane_text;
 mod run;
-mod shelf;
-mod shell;
+mod search;
+mod state;
+mod stepper;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod travel;
+mod turn_messages;
 mod view;
 
-pub(crate) use keys::Key;
-pub(crate) use shell::keys as keys_of_terminal;
-pub(crate) use terminal::{Heard, Taken, is_there};
+pub(crate) use keys::KeyPress;
+pub(crate) use stepper::spawn_key_reader as keys_of_terminal;
+pub(crate) use terminal::{TerminalGuard, TerminalInput, is_interactive};
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::{
-    connect::access::Access,
-    context::Context,
+    connect::coordinator::Coordinator,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
-    tui::step::{shell::Stepper, view::Palette},
+    tui::step::{stepper::RunStepper, view::ColorPalette},
 };
 
 /// Flags.
@@ -54,7 +54,7 @@ Examples:
   docket step 3f9c01ab
   docket step 3f9c01ab --with 77b2d0e4"
 )]
-pub(crate) struct Args {
+pub(crate) struct StepArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// Another run, or task, beside it: where they part, and what differs
@@ -66,40 +66,40 @@ pub(crate) struct Args {
 }
 
 /// Steps through it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    if cx.json() {
+pub(crate) async fn run_step(cx: CliContext, args: StepArgs) -> CliResult {
+    if cx.is_json() {
         let message = "`docket step` is for people; for programs there is `docket replay RUN --json`";
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CliError::new(ExitKind::Usage, message));
     }
-    if !args.first_frame && !terminal::is_there() {
+    if !args.first_frame && !terminal::is_interactive() {
         let message = "`docket step` needs a terminal; `docket replay RUN` prints the same anywhere";
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CliError::new(ExitKind::Usage, message));
     }
-    let access = Access::to_read(&cx, &args.id).await?;
-    let loaded = load::named(&access.client, &access.source(), &args.id).await?;
-    let size = terminal::size().filter(|_| terminal::is_there()).unwrap_or(SIZE);
-    let mut stepper = Stepper::new(cx, &access, loaded, size)?;
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let loaded = load_run::load_by_id(&access.client, &access.history_source(), &args.id).await?;
+    let size = terminal::terminal_size().filter(|_| terminal::is_interactive()).unwrap_or(FALLBACK_SIZE);
+    let mut stepper = RunStepper::new(cx, &access, loaded, size)?;
     if let Some(other) = &args.with {
-        stepper.beside(load::named(&access.client, &access.source(), other).await?);
+        stepper.set_other_run(load_run::load_by_id(&access.client, &access.history_source(), other).await?);
     }
     if args.first_frame {
-        first_frame(&stepper);
-        return Ok(Exit::Ok);
+        print_first_frame(&stepper);
+        return Ok(ExitKind::Ok);
     }
-    let outcome = stepper.run().await;
+    let outcome = stepper.run_loop().await;
     access.close().await?;
     outcome
 }
 
 /// The screen where there is none: what every terminal has.
-const SIZE: (u16, u16) = (80, 24);
+const FALLBACK_SIZE: (u16, u16) = (80, 24);
 
-fn first_frame(stepper: &Stepper) {
-    let (width, height) = stepper.model().size;
+fn print_first_frame(stepper: &RunStepper) {
+    let (width, height) = stepper.state().size;
     let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
-    view::draw(stepper.model(), Palette::Plain, &mut buffer);
+    view::draw_screen(stepper.state(), ColorPalette::Plain, &mut buffer);
     let cells: Vec<&str> = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
     for row in cells.chunks(usize::from(width).max(1)) {
-        display::say(row.concat().trim_end());
+        display::print_line(row.concat().trim_end());
     }
 }

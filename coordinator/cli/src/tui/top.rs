@@ -1,6 +1,6 @@
 //! `docket top`: everything as it goes, on one screen: what needs a person, what runs, workers.
 
-mod screen;
+mod overview_screen;
 
 use std::{
     sync::{
@@ -10,23 +10,23 @@ use std::{
     time::Duration,
 };
 
-use docket_schema::wire::Overview;
+use docket_schema::api::OverviewResponse;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
-    home::Ownership,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
+    home::HomeOwnership,
     output::{
         display,
-        fail::{Chain, Exit, Failure, Outcome},
+        error::{CauseDisplay, CliError, CliResult, ExitKind},
     },
-    tui::step::{Heard, Key, Taken, is_there, keys_of_terminal},
+    tui::step::{KeyPress, TerminalGuard, TerminalInput, is_interactive, keys_of_terminal},
 };
-use screen::{Look, draw, text};
+use overview_screen::{OverviewView, draw_overview, render_as_text};
 
 /// How often it is asked for.
-const EVERY: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -40,45 +40,45 @@ Examples:
   docket top --once
   docket top --json | jq '.asks[] | .title'"
 )]
-pub(crate) struct Args {
+pub(crate) struct TopArgs {
     /// Print it once and end
     #[arg(long)]
     once: bool,
 }
 
 /// Shows it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let mut access = Access::open(&cx, Need::Read).await?;
-    let shown = shown(&cx, &mut access, args.once).await;
+pub(crate) async fn run_top(cx: CliContext, args: TopArgs) -> CliResult {
+    let mut access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    let shown = show_overview(&cx, &mut access, args.once).await;
     access.close().await?;
     shown
 }
 
-async fn shown(cx: &Context, access: &mut Access, once: bool) -> Outcome {
-    let overview = access.client.overview().await?;
-    if cx.json() {
-        display::say_json(&overview);
-        return Ok(Exit::Ok);
+async fn show_overview(cx: &CliContext, access: &mut Coordinator, once: bool) -> CliResult {
+    let overview = access.client.get_overview().await?;
+    if cx.is_json() {
+        display::print_json(&overview);
+        return Ok(ExitKind::Ok);
     }
-    if once || !is_there() {
-        text(&overview, cx.screen.width()).iter().for_each(|row| display::say(row));
-        return Ok(Exit::Ok);
+    if once || !is_interactive() {
+        render_as_text(&overview, cx.screen.line_width()).iter().for_each(|row| display::print_line(row));
+        return Ok(ExitKind::Ok);
     }
-    live(cx, access, overview).await
+    run_live(cx, access, overview).await
 }
 
 /// The tidings that the loop gets of the coordinator.
-type News = Outcome<Overview>;
+type OverviewResult = CliResult<OverviewResponse>;
 
 /// Asks in the background, so that keys are heard while a coordinator does not answer. One that went away and serves the
 /// home again may do that at another address: then that is where the next ones come from.
-async fn next_of(cx: &Context, access: &mut Access) -> News {
-    match access.client.overview().await {
+async fn fetch_overview_or_reconnect(cx: &CliContext, access: &mut Coordinator) -> OverviewResult {
+    match access.client.get_overview().await {
         Ok(overview) => Ok(overview),
         Err(error) => {
-            let failure = Failure::from(error);
-            if failure.exit == Exit::Unreachable && cx.url.is_none() && is_served(cx) {
-                let gone = std::mem::replace(access, Access::open(cx, Need::Read).await?);
+            let failure = CliError::from(error);
+            if failure.exit == ExitKind::Unreachable && cx.url.is_none() && is_home_served(cx) {
+                let gone = std::mem::replace(access, Coordinator::connect(cx, AccessMode::Read).await?);
                 gone.close().await?;
             }
             Err(failure)
@@ -86,55 +86,55 @@ async fn next_of(cx: &Context, access: &mut Access) -> News {
     }
 }
 
-fn is_served(cx: &Context) -> bool {
+fn is_home_served(cx: &CliContext) -> bool {
     match cx.home.ownership() {
-        Ok(Ownership::Owned(owner)) => owner.address.is_some() && !owner.is_gone(),
-        Ok(Ownership::Starting | Ownership::Free) | Err(_) => false,
+        Ok(HomeOwnership::Owned(owner)) => owner.address.is_some() && !owner.is_gone(),
+        Ok(HomeOwnership::Starting | HomeOwnership::Free) | Err(_) => false,
     }
 }
 
-async fn live(cx: &Context, access: &mut Access, mut overview: Overview) -> Outcome {
+async fn run_live(cx: &CliContext, access: &mut Coordinator, mut overview: OverviewResponse) -> CliResult {
     let mut hangups = signal(SignalKind::hangup())?;
     let mut terminations = signal(SignalKind::terminate())?;
     let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut screen = Taken::take()?;
+    let mut screen = TerminalGuard::acquire()?;
     let wanted = Arc::new(AtomicBool::new(true));
     let mut keys = keys_of_terminal(Arc::clone(&wanted));
     let (mut scrolled, mut lost) = (0_u16, None);
-    let mut news = Box::pin(later(cx, access));
+    let mut news = Box::pin(fetch_after_interval(cx, access));
     let outcome = loop {
-        let look = Look {
+        let look = OverviewView {
             overview: &overview,
             scrolled,
-            lost: lost.as_deref(),
-            colors: cx.screen.colored(),
-            keys: true,
+            connection_error: lost.as_deref(),
+            colors: cx.screen.has_colors(),
+            shows_keys: true,
         };
         let mut rows = 0;
-        screen.draw(|buffer| rows = draw(&look, buffer))?;
+        screen.draw(|buffer| rows = draw_overview(&look, buffer))?;
         let height = screen.size().1;
         tokio::select! {
             heard = keys.recv() => match heard {
-                None | Some(Heard::Key(Key::Char('q') | Key::Esc | Key::Ctrl('c' | 'd'))) => break Exit::Ok,
-                Some(Heard::Key(Key::Down | Key::Char('j'))) => scrolled = scrolled.saturating_add(1),
-                Some(Heard::Key(Key::Up | Key::Char('k'))) => scrolled = scrolled.saturating_sub(1),
-                Some(Heard::Key(Key::PageDown | Key::Char(' '))) => scrolled = scrolled.saturating_add(height / 2),
-                Some(Heard::Key(Key::PageUp)) => scrolled = scrolled.saturating_sub(height / 2),
-                Some(Heard::Key(Key::Home | Key::Char('g'))) => scrolled = 0,
-                Some(Heard::Key(Key::Ctrl('z'))) => screen.suspend()?,
-                Some(Heard::Key(Key::Ctrl('l')) | Heard::Resized(..)) => screen.clear()?,
-                Some(Heard::Key(_)) => {}
+                None | Some(TerminalInput::Key(KeyPress::Char('q') | KeyPress::Esc | KeyPress::Ctrl('c' | 'd'))) => break ExitKind::Ok,
+                Some(TerminalInput::Key(KeyPress::Down | KeyPress::Char('j'))) => scrolled = scrolled.saturating_add(1),
+                Some(TerminalInput::Key(KeyPress::Up | KeyPress::Char('k'))) => scrolled = scrolled.saturating_sub(1),
+                Some(TerminalInput::Key(KeyPress::PageDown | KeyPress::Char(' '))) => scrolled = scrolled.saturating_add(height / 2),
+                Some(TerminalInput::Key(KeyPress::PageUp)) => scrolled = scrolled.saturating_sub(height / 2),
+                Some(TerminalInput::Key(KeyPress::Home | KeyPress::Char('g'))) => scrolled = 0,
+                Some(TerminalInput::Key(KeyPress::Ctrl('z'))) => screen.suspend()?,
+                Some(TerminalInput::Key(KeyPress::Ctrl('l')) | TerminalInput::Resized(..)) => screen.clear()?,
+                Some(TerminalInput::Key(_)) => {}
             },
             (told, access) = &mut news => {
                 match told {
                     Ok(fresh) => (overview, lost) = (fresh, None),
-                    Err(failure) => lost = Some(failure.text(Chain::Hidden)),
+                    Err(failure) => lost = Some(failure.format_message(CauseDisplay::Hidden)),
                 }
-                news = Box::pin(later(cx, access));
+                news = Box::pin(fetch_after_interval(cx, access));
             }
-            _ = hangups.recv() => break Exit::Ok,
-            _ = terminations.recv() => break Exit::Ok,
-            _ = interrupts.recv() => break Exit::Ok,
+            _ = hangups.recv() => break ExitKind::Ok,
+            _ = terminations.recv() => break ExitKind::Ok,
+            _ = interrupts.recv() => break ExitKind::Ok,
         }
         scrolled = scrolled.min(rows.saturating_sub(height.min(rows)));
     };
@@ -143,7 +143,10 @@ async fn live(cx: &Context, access: &mut Access, mut overview: Overview) -> Outc
 }
 
 /// The next tidings, a moment from now.
-async fn later<'a>(cx: &Context, access: &'a mut Access) -> (News, &'a mut Access) {
-    tokio::time::sleep(EVERY).await;
-    (next_of(cx, access).await, access)
+async fn fetch_after_interval<'a>(
+    cx: &CliContext,
+    access: &'a mut Coordinator,
+) -> (OverviewResult, &'a mut Coordinator) {
+    tokio::time::sleep(REFRESH_INTERVAL).await;
+    (fetch_overview_or_reconnect(cx, access).await, access)
 }

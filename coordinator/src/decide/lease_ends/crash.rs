@@ -4,32 +4,32 @@
 use docket_schema::{
     ids::Epoch,
     run::{FailureKind, RunOutcome},
-    task::{DiscardWhy, TaskDiscarded, TaskRecord, TaskRunCrashed},
+    task::{DiscardReason, TaskDiscarded, TaskRecord, TaskRunCrashed},
 };
 
-use super::standing::require_lease;
-use crate::decide::{Plan, Rejection, RunWrite};
+use super::lease_status::require_lease;
+use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
 /// Counts the crash.
 ///
 /// # Errors
 /// The lease is not the asker's any more.
-pub fn crash(record: &TaskRecord, epoch: Epoch, how: &str) -> Result<Plan, Rejection> {
+pub fn record_crash(record: &TaskRecord, epoch: Epoch, how: &str) -> Result<CommandPlan, CommandRejection> {
     require_lease(record, epoch)?;
     let crashes = record.crashes.saturating_add(1);
     let poison = record.run.filter(|_| crashes >= record.spec.crashes_max);
     let Some(run) = poison else {
-        return Ok(Plan {
-            task: vec![TaskRunCrashed { epoch, how: how.to_owned() }.into()],
-            run: record.run.map(RunWrite::shut),
-            ..Plan::default()
+        return Ok(CommandPlan {
+            task_events: vec![TaskRunCrashed { epoch, how: how.to_owned() }.into()],
+            run_write: record.run.map(RunWrite::unlease),
+            ..CommandPlan::default()
         });
     };
     let message = format!("its process died {crashes} times, last by {how}");
     let ended = RunOutcome::Failed { why: FailureKind::Environment, message: message.clone() };
-    Ok(Plan {
-        task: vec![TaskDiscarded { run, why: DiscardWhy::Poison, message }.into()],
-        run: Some(RunWrite::ended_by_coordinator(run, ended)),
-        ..Plan::default()
+    Ok(CommandPlan {
+        task_events: vec![TaskDiscarded { run, why: DiscardReason::Poison, message }.into()],
+        run_write: Some(RunWrite::ended_by_coordinator(run, ended)),
+        ..CommandPlan::default()
     })
 }

@@ -6,18 +6,18 @@ use docket_schema::{
     task::{TaskLeaseExpired, TaskRecord},
 };
 
-use super::standing::require_lease;
-use crate::decide::{Plan, Rejection, RunWrite};
+use super::lease_status::require_lease;
+use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
 /// Ends the lease.
 ///
 /// # Errors
 /// The lease has ended already.
-pub fn expire(record: &TaskRecord, epoch: Epoch) -> Result<Plan, Rejection> {
+pub fn expire(record: &TaskRecord, epoch: Epoch) -> Result<CommandPlan, CommandRejection> {
     require_lease(record, epoch)?;
-    Ok(Plan {
-        task: vec![TaskLeaseExpired { epoch }.into()],
-        run: record.run.map(RunWrite::shut),
-        ..Plan::default()
+    Ok(CommandPlan {
+        task_events: vec![TaskLeaseExpired { epoch }.into()],
+        run_write: record.run.map(RunWrite::unlease),
+        ..CommandPlan::default()
     })
 }

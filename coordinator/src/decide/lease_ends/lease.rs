@@ -5,11 +5,11 @@ use docket_schema::{
     task::{TaskLeased, TaskRecord, TaskState},
 };
 
-use crate::decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
+use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
 /// Who leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lessee {
+pub struct LeaseRecipient {
     /// This start of the worker.
     pub incarnation: IncarnationId,
     /// Its name, for people.
@@ -20,9 +20,13 @@ pub struct Lessee {
 ///
 /// # Errors
 /// The task is not available.
-pub fn lease(record: &TaskRecord, lessee: &Lessee, fresh: RunId) -> Result<Plan, Rejection> {
+pub fn lease(
+    record: &TaskRecord,
+    lessee: &LeaseRecipient,
+    fresh: RunId,
+) -> Result<CommandPlan, CommandRejection> {
     if record.state != TaskState::Available {
-        return Err(Rejection::WrongState {
+        return Err(CommandRejection::WrongState {
             state: record.state,
             remedy: "only an available task can be leased",
         });
@@ -32,5 +36,5 @@ pub fn lease(record: &TaskRecord, lessee: &Lessee, fresh: RunId) -> Result<Plan,
     let leased = TaskLeased { epoch, run, worker: lessee.incarnation, worker_name: lessee.name.clone() };
     let write =
         RunWrite { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Open(epoch) };
-    Ok(Plan { task: vec![leased.into()], run: Some(write), ..Plan::default() })
+    Ok(CommandPlan { task_events: vec![leased.into()], run_write: Some(write), ..CommandPlan::default() })
 }

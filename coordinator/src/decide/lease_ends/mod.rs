@@ -2,7 +2,7 @@
 
 pub(super) mod crash;
 pub(super) mod expire;
+pub(super) mod finish;
 pub(super) mod lease;
+pub(super) mod lease_status;
 pub(super) mod release;
-pub(super) mod settle;
-pub(super) mod standing;

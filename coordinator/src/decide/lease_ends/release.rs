@@ -3,22 +3,26 @@
 
 use docket_schema::{
     ids::Epoch,
-    task::{ReleaseWhy, TaskBlocked, TaskBlockedWhy, TaskRecord, TaskReleased, WORKER_FAULTS_MAX},
+    task::{LeaseReleaseReason, TaskBlocked, TaskBlockedReason, TaskRecord, TaskReleased, WORKER_FAULTS_MAX},
 };
 
-use super::standing::require_lease;
-use crate::decide::{Plan, Rejection, RunWrite};
+use super::lease_status::require_lease;
+use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
 /// Gives the lease back.
 ///
 /// # Errors
 /// The lease is not the asker's any more.
-pub fn release(record: &TaskRecord, epoch: Epoch, why: ReleaseWhy) -> Result<Plan, Rejection> {
+pub fn release(
+    record: &TaskRecord,
+    epoch: Epoch,
+    why: LeaseReleaseReason,
+) -> Result<CommandPlan, CommandRejection> {
     require_lease(record, epoch)?;
-    Ok(Plan {
-        task: vec![TaskReleased { epoch, why, message: None }.into()],
-        run: record.run.map(RunWrite::shut),
-        ..Plan::default()
+    Ok(CommandPlan {
+        task_events: vec![TaskReleased { epoch, why, message: None }.into()],
+        run_write: record.run.map(RunWrite::unlease),
+        ..CommandPlan::default()
     })
 }
 
@@ -27,14 +31,18 @@ pub fn release(record: &TaskRecord, epoch: Epoch, why: ReleaseWhy) -> Result<Pla
 ///
 /// # Errors
 /// The lease is not the asker's any more.
-pub fn release_for_fault(record: &TaskRecord, epoch: Epoch, message: String) -> Result<Plan, Rejection> {
-    let mut plan = release(record, epoch, ReleaseWhy::WorkerFault)?;
+pub fn release_for_fault(
+    record: &TaskRecord,
+    epoch: Epoch,
+    message: String,
+) -> Result<CommandPlan, CommandRejection> {
+    let mut plan = release(record, epoch, LeaseReleaseReason::WorkerFault)?;
     let faults = record.worker_faults.saturating_add(1);
     let event = match record.run.filter(|_| faults >= WORKER_FAULTS_MAX) {
-        None => TaskReleased { epoch, why: ReleaseWhy::WorkerFault, message: Some(message) }.into(),
+        None => TaskReleased { epoch, why: LeaseReleaseReason::WorkerFault, message: Some(message) }.into(),
         Some(run) => TaskBlocked {
             run,
-            why: TaskBlockedWhy::WorkerFault,
+            why: TaskBlockedReason::WorkerFault,
             message: Some(format!(
                 "{faults} attempts in a row ended with a fault of the worker, the last with: {message}"
             )),
@@ -43,6 +51,6 @@ pub fn release_for_fault(record: &TaskRecord, epoch: Epoch, message: String) -> 
         }
         .into(),
     };
-    plan.task = vec![event];
+    plan.task_events = vec![event];
     Ok(plan)
 }

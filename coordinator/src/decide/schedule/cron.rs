@@ -30,12 +30,12 @@ pub struct TimetableError {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Timetable {
+pub struct CronTimetable {
     cron: Cron,
     zone: Tz,
 }
 
-impl Timetable {
+impl CronTimetable {
     /// Reads both.
     ///
     /// # Errors
@@ -52,23 +52,23 @@ impl Timetable {
         if !cron.trim_start().starts_with('@') {
             check_fields(cron)?;
         }
-        match read(cron) {
+        match parse_cron(cron) {
             Ok(cron) => Ok(Self { cron, zone }),
             Err(error) => wrong("cron", format!("`{cron}` is no cron line: {error}")),
         }
     }
 
     /// The first time after `after`; none where there is none.
-    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        self.find(after, false, Direction::Forward)
+    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        self.find_occurrence(after, false, Direction::Forward)
     }
 
     /// The last time at or before `until`.
-    pub fn last(&self, until: Timestamp) -> Option<Timestamp> {
-        self.find(until, true, Direction::Backward)
+    pub fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
+        self.find_occurrence(until, true, Direction::Backward)
     }
 
-    fn find(&self, from: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
+    fn find_occurrence(&self, from: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
         let from = DateTime::<Utc>::from_timestamp_micros(from.0)?.with_timezone(&self.zone);
         let found = match direction {
             Direction::Forward => self.cron.find_next_occurrence(&from, inclusive),
@@ -78,7 +78,7 @@ impl Timetable {
     }
 }
 
-fn read(cron: &str) -> Result<Cron, croner::errors::CronError> {
+fn parse_cron(cron: &str) -> Result<Cron, croner::errors::CronError> {
     CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(cron)
 }
 
@@ -96,7 +96,7 @@ fn check_fields(cron: &str) -> Result<(), TimetableError> {
     for (n, (field, name)) in fields.iter().zip(FIELDS).enumerate() {
         let mut alone = ["*"; FIELDS.len()];
         alone[n] = *field;
-        if let Err(error) = read(&alone.join(" ")) {
+        if let Err(error) = parse_cron(&alone.join(" ")) {
             return wrong(format!("the {name} `{field}` cannot be read: {error}"));
         }
     }
@@ -107,20 +107,20 @@ fn check_fields(cron: &str) -> Result<(), TimetableError> {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> Timestamp {
+    fn instant(text: &str) -> Timestamp {
         text.parse().expect("an instant")
     }
 
     /// Every firing within (`from`, `to`], one after the other.
-    fn fires(cron: &str, tz: &str, from: &str, to: &str) -> Vec<String> {
-        let table = Timetable::new(cron, tz).expect("reads");
-        let (mut all, mut after) = (Vec::new(), at(from));
-        while let Some(next) = table.next(after).filter(|next| *next <= at(to)) {
+    fn firings(cron: &str, tz: &str, from: &str, to: &str) -> Vec<String> {
+        let table = CronTimetable::new(cron, tz).expect("reads");
+        let (mut all, mut after) = (Vec::new(), instant(from));
+        while let Some(next) = table.next_after(after).filter(|next| *next <= instant(to)) {
             all.push(next.to_string()[..16].to_owned());
             // Asked backwards it is the same one, wherever one stands before the next.
-            assert_eq!(table.last(next), Some(next), "{cron}");
-            if let Some(beyond) = table.next(next) {
-                assert_eq!(table.last(Timestamp(beyond.0 - 1)), Some(next), "{cron} before {beyond}");
+            assert_eq!(table.last_until(next), Some(next), "{cron}");
+            if let Some(beyond) = table.next_after(next) {
+                assert_eq!(table.last_until(Timestamp(beyond.0 - 1)), Some(next), "{cron} before {beyond}");
             }
             after = next;
         }
@@ -128,43 +128,46 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_does_not_exist_or_exists_twice_fires_once() {
+    fn skipped_or_repeated_local_time_fires_once() {
         // Berlin, 2026: 02:00 becomes 03:00 on March 29th, 03:00 becomes 02:00 on October 25th.
-        let spring = fires("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
+        let spring = firings("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
         assert_eq!(spring, ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"]);
-        let autumn = fires("30 2 * * *", "Europe/Berlin", "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
+        let autumn = firings("30 2 * * *", "Europe/Berlin", "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
         assert_eq!(autumn, ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"]);
         // New York, a week later than there; and a zone that changes by half an hour.
-        let york = fires("15 2 * * *", "America/New_York", "2026-03-08T00:00:00Z", "2026-03-09T12:00:00Z");
+        let york = firings("15 2 * * *", "America/New_York", "2026-03-08T00:00:00Z", "2026-03-09T12:00:00Z");
         assert_eq!(york, ["2026-03-08T07:00", "2026-03-09T06:15"]);
-        let howe = fires("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", "2026-04-05T23:00:00Z");
+        let howe =
+            firings("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", "2026-04-05T23:00:00Z");
         assert_eq!(howe, ["2026-04-04T14:45", "2026-04-05T15:15"]);
     }
 
     #[test]
-    fn intervals_go_on_in_real_time() {
-        let spring = fires("0 * * * *", "Europe/Berlin", "2026-03-28T23:30:00Z", "2026-03-29T03:30:00Z");
+    fn intervals_follow_real_time() {
+        let spring = firings("0 * * * *", "Europe/Berlin", "2026-03-28T23:30:00Z", "2026-03-29T03:30:00Z");
         assert_eq!(spring, ["2026-03-29T00:00", "2026-03-29T01:00", "2026-03-29T02:00", "2026-03-29T03:00"]);
-        let autumn = fires("*/30 * * * *", "Europe/Berlin", "2026-10-24T23:45:00Z", "2026-10-25T02:00:00Z");
+        let autumn = firings("*/30 * * * *", "Europe/Berlin", "2026-10-24T23:45:00Z", "2026-10-25T02:00:00Z");
         assert_eq!(autumn.len(), 5, "{autumn:?}");
     }
 
     #[test]
-    fn weekdays_nicknames_and_what_never_comes() {
-        let week = fires("0 3 * * 1-5", "Europe/Berlin", "2026-11-20T00:00:00Z", "2026-11-24T12:00:00Z");
+    fn weekdays_nicknames_and_impossible_dates() {
+        let week = firings("0 3 * * 1-5", "Europe/Berlin", "2026-11-20T00:00:00Z", "2026-11-24T12:00:00Z");
         assert_eq!(week, ["2026-11-20T02:00", "2026-11-23T02:00", "2026-11-24T02:00"]);
         assert_eq!(
-            fires("@daily", "UTC", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+            firings("@daily", "UTC", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
             ["2026-01-02T00:00"]
         );
         assert_eq!(
-            Timetable::new("0 0 30 2 *", "UTC").expect("reads").next(at("2026-01-01T00:00:00Z")),
+            CronTimetable::new("0 0 30 2 *", "UTC")
+                .expect("reads")
+                .next_after(instant("2026-01-01T00:00:00Z")),
             None
         );
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_field() {
         for (cron, tz, field, words) in [
             ("0 25 * * *", "UTC", "cron", "the hour `25`"),
             ("61 * * * *", "UTC", "cron", "the minute `61`"),
@@ -177,7 +180,7 @@ mod tests {
             ("@sometimes", "UTC", "cron", "`@sometimes` is no cron line"),
             ("0 0 * * *", "Mars/Olympus", "tz", "`Mars/Olympus` is no time zone"),
         ] {
-            let error = Timetable::new(cron, tz).expect_err(cron);
+            let error = CronTimetable::new(cron, tz).expect_err(cron);
             assert!(error.field == field && error.detail.contains(words), "{cron}: {error:?}");
         }
     }

@@ -4,52 +4,60 @@
 //! way may: so a budget is not overdrawn by calls that were let through together. What they did not use is there
 //! again once they have ended.
 
-use docket_schema::system::{Budget, CallCost, Spending};
+use docket_schema::system::{BatchSpending, Budget, MaxCallCost};
 
 /// Whether a call is paid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Afford {
+pub enum BudgetDecision {
     /// It is.
-    Yes,
+    Affordable,
     /// It is if the calls under way use less than they may: one of them ends any moment.
-    Perhaps,
+    MaybeAfterRunningCalls,
     /// It is not: what was used and what was wanted, in a line.
-    No(String),
+    OverBudget(String),
     /// Nobody can say: the budget is of money, and the call's model has no price.
     Unpriced,
 }
 
 /// See the module. `used` is what ended calls had, `under_way` what others may use at most.
-pub fn afford(budget: Budget, used: Spending, under_way: Spending, call: CallCost) -> Afford {
+pub fn check_budget(
+    budget: Budget,
+    used: BatchSpending,
+    under_way: BatchSpending,
+    call: MaxCallCost,
+) -> BudgetDecision {
     let fits = |most: Option<u64>, used: u64, wanted: u64| {
         most.is_none_or(|most| used.checked_add(wanted).is_some_and(|all| all <= most))
     };
     let cost_nusd = match (budget.cost_nusd, call.cost_nusd) {
-        (Some(_), None) => return Afford::Unpriced,
+        (Some(_), None) => return BudgetDecision::Unpriced,
         (_, cost) => cost.unwrap_or(0),
     };
     if !fits(budget.tokens, used.tokens, call.tokens) {
         let most = budget.tokens.unwrap_or_default();
-        return Afford::No(format!(
+        return BudgetDecision::OverBudget(format!(
             "{} of {most} tokens are used, and the next call may take {}",
             used.tokens, call.tokens
         ));
     }
     if !fits(budget.cost_nusd, used.cost_nusd, cost_nusd) {
         let most = budget.cost_nusd.unwrap_or_default();
-        let (used, most, call) = (dollars(used.cost_nusd), dollars(most), dollars(cost_nusd));
-        return Afford::No(format!("{used} of {most} is spent, and the next call may cost {call}"));
+        let (used, most, call) =
+            (format_dollars(used.cost_nusd), format_dollars(most), format_dollars(cost_nusd));
+        return BudgetDecision::OverBudget(format!(
+            "{used} of {most} is spent, and the next call may cost {call}"
+        ));
     }
     let all = used.plus(under_way);
     if fits(budget.tokens, all.tokens, call.tokens) && fits(budget.cost_nusd, all.cost_nusd, cost_nusd) {
-        Afford::Yes
+        BudgetDecision::Affordable
     } else {
-        Afford::Perhaps
+        BudgetDecision::MaybeAfterRunningCalls
     }
 }
 
 /// Dollars to a tenth of a cent, rounded up.
-fn dollars(nusd: u64) -> String {
+fn format_dollars(nusd: u64) -> String {
     let thousandths = nusd.div_ceil(1_000_000);
     format!("${}.{:03}", thousandths / 1000, thousandths % 1000)
 }
@@ -58,12 +66,12 @@ fn dollars(nusd: u64) -> String {
 mod tests {
     use super::*;
 
-    const fn spending(tokens: u64, cost_nusd: u64) -> Spending {
-        Spending { tokens, cost_nusd }
+    const fn spending(tokens: u64, cost_nusd: u64) -> BatchSpending {
+        BatchSpending { tokens, cost_nusd }
     }
 
     #[test]
-    fn a_call_is_paid_for_by_what_is_left_of_each() {
+    fn call_must_fit_the_rest_of_every_limit() {
         let both = Budget { tokens: Some(1000), cost_nusd: Some(2_000_000_000) };
         let none = spending(0, 0);
         for (used, under_way, tokens, cost, expected) in [
@@ -78,28 +86,34 @@ mod tests {
             (spending(u64::MAX, 0), none, 1, Some(0), None),
             (none, none, 1, None, None),
         ] {
-            let got = match afford(both, used, under_way, CallCost { tokens, cost_nusd: cost }) {
-                Afford::Yes => Some(true),
-                Afford::Perhaps => Some(false),
-                Afford::No(message) => {
+            let got = match check_budget(both, used, under_way, MaxCallCost { tokens, cost_nusd: cost }) {
+                BudgetDecision::Affordable => Some(true),
+                BudgetDecision::MaybeAfterRunningCalls => Some(false),
+                BudgetDecision::OverBudget(message) => {
                     assert!(!message.contains('\n') && !message.is_empty());
                     None
                 }
-                Afford::Unpriced => {
+                BudgetDecision::Unpriced => {
                     assert_eq!(cost, None);
                     None
                 }
             };
             assert_eq!(got, expected, "{used:?} {under_way:?} {tokens} {cost:?}");
         }
-        assert_eq!(afford(both, none, none, CallCost { tokens: 1, cost_nusd: None }), Afford::Unpriced);
+        assert_eq!(
+            check_budget(both, none, none, MaxCallCost { tokens: 1, cost_nusd: None }),
+            BudgetDecision::Unpriced
+        );
         let tokens = Budget { tokens: Some(10), cost_nusd: None };
-        assert_eq!(afford(tokens, none, none, CallCost { tokens: 10, cost_nusd: None }), Afford::Yes);
-        let Afford::No(said) = afford(
+        assert_eq!(
+            check_budget(tokens, none, none, MaxCallCost { tokens: 10, cost_nusd: None }),
+            BudgetDecision::Affordable
+        );
+        let BudgetDecision::OverBudget(said) = check_budget(
             both,
             spending(0, 1_999_000_000),
             none,
-            CallCost { tokens: 1, cost_nusd: Some(2_500_001) },
+            MaxCallCost { tokens: 1, cost_nusd: Some(2_500_001) },
         ) else {
             panic!("it does not fit")
         };

@@ -12,12 +12,12 @@ use std::{cmp::Reverse, collections::HashMap};
 use docket_schema::{
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
-    task::{AGING_MS, Concurrency, Flow},
+    task::{AGING_MS, ConcurrencyLimit, Flow},
 };
 
 /// A task that may be leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct LeaseCandidate {
     /// The task.
     pub task: TaskId,
     /// Its place in its flow.
@@ -27,7 +27,7 @@ pub struct Candidate {
     /// Since when it may be leased.
     pub available_at: Timestamp,
     /// What it must not run beside.
-    pub concurrency: Option<Concurrency>,
+    pub concurrency: Option<ConcurrencyLimit>,
 }
 
 /// A flow with its first tasks, by rank.
@@ -36,52 +36,52 @@ pub struct FlowHead {
     /// The flow.
     pub flow: Flow,
     /// Its first tasks.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<LeaseCandidate>,
 }
 
 /// Who shares between themselves: a batch, or what has none in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Party {
+pub struct FairShareGroup {
     queue: QueueName,
     batch: Option<BatchId>,
 }
 
-impl Party {
+impl FairShareGroup {
     /// The party of a flow.
-    pub fn of(flow: &Flow) -> Self {
+    pub fn for_flow(flow: &Flow) -> Self {
         Self { queue: flow.queue.clone(), batch: flow.batch }
     }
 }
 
 /// What runs now, as far as a choice depends on it.
 #[derive(Debug, Clone, Default)]
-pub struct Running {
+pub struct RunningCounts {
     /// Of each party: how many, and when the last one was leased.
-    parties: HashMap<Party, (u32, Timestamp)>,
+    groups: HashMap<FairShareGroup, (u32, Timestamp)>,
     queues: HashMap<QueueName, u32>,
     /// Of each concurrency key: how many, and how many may, by the least of what they say.
     keys: HashMap<String, (u32, u32)>,
 }
 
-impl Running {
+impl RunningCounts {
     /// Counts one that runs since `leased_at`.
-    pub fn add(&mut self, flow: &Flow, shared: Option<&Concurrency>, leased_at: Timestamp) {
-        let party = self.parties.entry(Party::of(flow)).or_insert((0, leased_at));
+    pub fn add_task(&mut self, flow: &Flow, shared: Option<&ConcurrencyLimit>, leased_at: Timestamp) {
+        let party = self.groups.entry(FairShareGroup::for_flow(flow)).or_insert((0, leased_at));
         *party = (party.0 + 1, party.1.max(leased_at));
         *self.queues.entry(flow.queue.clone()).or_default() += 1;
-        if let Some(Concurrency { key, max }) = shared {
+        if let Some(ConcurrencyLimit { key, max }) = shared {
             let of_key = self.keys.entry(key.clone()).or_insert((0, *max));
             *of_key = (of_key.0 + 1, of_key.1.min(*max));
         }
     }
 
     /// How many of a queue run.
-    pub fn of_queue(&self, queue: &QueueName) -> u32 {
+    pub fn running_in_queue(&self, queue: &QueueName) -> u32 {
         self.queues.get(queue).copied().unwrap_or(0)
     }
 
     /// Whether one more with this key may run: by what it says itself, and by what those say that run.
-    pub fn admits(&self, shared: &Concurrency) -> bool {
+    pub fn can_start(&self, shared: &ConcurrencyLimit) -> bool {
         self.keys.get(&shared.key).is_none_or(|(running, max)| *running < shared.max.min(*max))
     }
 
@@ -98,84 +98,91 @@ const TURNS_MAX: usize = 4096;
 /// it when it ends: a party that is not known here goes first once, and then has had its turn, so what that gives away
 /// is a task. Each who chooses is fair by its own turns, and so are all together.
 #[derive(Debug, Clone, Default)]
-pub struct Turns {
-    served: HashMap<Party, (u64, Timestamp)>,
+pub struct FairShareTurns {
+    last_turns: HashMap<FairShareGroup, (u64, Timestamp)>,
     count: u64,
 }
 
-impl Turns {
-    fn serve(&mut self, party: Party, now: Timestamp) {
+impl FairShareTurns {
+    fn record_turn(&mut self, party: FairShareGroup, now: Timestamp) {
         self.count += 1;
-        self.served.insert(party, (self.count, now));
-        if self.served.len() > TURNS_MAX {
-            let mut turns: Vec<u64> = self.served.values().map(|(turn, _)| *turn).collect();
+        self.last_turns.insert(party, (self.count, now));
+        if self.last_turns.len() > TURNS_MAX {
+            let mut turns: Vec<u64> = self.last_turns.values().map(|(turn, _)| *turn).collect();
             turns.sort_unstable();
             let oldest = turns[turns.len() / 2];
-            self.served.retain(|_, (turn, _)| *turn >= oldest);
+            self.last_turns.retain(|_, (turn, _)| *turn >= oldest);
         }
     }
 
     /// Its last turn, 0 where it had none, and when that was.
-    fn of(&self, party: &Party) -> (u64, Option<Timestamp>) {
-        self.served.get(party).map_or((0, None), |(turn, at)| (*turn, Some(*at)))
+    fn last_turn(&self, party: &FairShareGroup) -> (u64, Option<Timestamp>) {
+        self.last_turns.get(party).map_or((0, None), |(turn, at)| (*turn, Some(*at)))
     }
 }
 
 /// What was chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct LeaseChoice {
     /// In order.
     pub tasks: Vec<TaskId>,
     /// Concurrency keys of which no more may run, and that kept tasks back.
     pub full_keys: Vec<String>,
     /// Some were kept back by their keys: others may stand behind those that were seen.
-    pub kept_back: bool,
+    pub has_skipped: bool,
 }
 
 /// By what shares are fair. A choice counts in both what it chose.
 #[derive(Debug)]
 pub struct FairShares<'a> {
     /// What runs.
-    pub running: &'a mut Running,
+    pub running: &'a mut RunningCounts,
     /// Whose turn it was, and when.
-    pub turns: &'a mut Turns,
+    pub turns: &'a mut FairShareTurns,
 }
 
 /// Chooses up to `wanted` tasks.
-pub fn choose(
+pub fn choose_tasks(
     flows: &[FlowHead],
     queues: &HashMap<QueueName, QueueSettings>,
     FairShares { running, turns }: FairShares<'_>,
     wanted: usize,
     now: Timestamp,
-) -> Choice {
-    let mut choice = Choice::default();
+) -> LeaseChoice {
+    let mut choice = LeaseChoice::default();
     let mut next: Vec<usize> = vec![0; flows.len()];
     while choice.tasks.len() < wanted {
         let mut best = None;
         for (at, head) in flows.iter().enumerate() {
             let settings = queues.get(&head.flow.queue).copied().unwrap_or_default();
-            let full = settings.running_max.is_some_and(|max| running.of_queue(&head.flow.queue) >= max);
+            let full =
+                settings.running_max.is_some_and(|max| running.running_in_queue(&head.flow.queue) >= max);
             if settings.paused || full {
                 continue;
             }
             while let Some(shared) = head.candidates.get(next[at]).and_then(|one| one.concurrency.as_ref()) {
-                if running.admits(shared) {
+                if running.can_start(shared) {
                     break;
                 }
-                choice.kept_back = true;
+                choice.has_skipped = true;
                 if running.is_full(&shared.key) && !choice.full_keys.contains(&shared.key) {
                     choice.full_keys.push(shared.key.clone());
                 }
                 next[at] += 1;
             }
             let Some(candidate) = head.candidates.get(next[at]) else { continue };
-            let party = Party::of(&head.flow);
+            let party = FairShareGroup::for_flow(&head.flow);
             let (share, leased_at) =
-                running.parties.get(&party).copied().unwrap_or((0, candidate.available_at));
-            let (turn, served_at) = turns.of(&party);
+                running.groups.get(&party).copied().unwrap_or((0, candidate.available_at));
+            let (turn, served_at) = turns.last_turn(&party);
             let last = served_at.map_or(leased_at, |at| at.max(leased_at));
-            let order = (Reverse(level(candidate, last, now)), share, turn, candidate.rank, candidate.task);
+            let order = (
+                Reverse(effective_priority(candidate, last, now)),
+                share,
+                turn,
+                candidate.rank,
+                candidate.task,
+            );
             if best.as_ref().is_none_or(|(before, _)| order < *before) {
                 best = Some((order, at));
             }
@@ -183,15 +190,15 @@ pub fn choose(
         let Some((_, at)) = best else { break };
         let (head, candidate) = (&flows[at], &flows[at].candidates[next[at]]);
         choice.tasks.push(candidate.task);
-        turns.serve(Party::of(&head.flow), now);
-        running.add(&head.flow, candidate.concurrency.as_ref(), now);
+        turns.record_turn(FairShareGroup::for_flow(&head.flow), now);
+        running.add_task(&head.flow, candidate.concurrency.as_ref(), now);
         next[at] += 1;
     }
     choice
 }
 
 /// Priority, and a point for each [`AGING_MS`] that nothing of its party was leased while it could have been.
-fn level(candidate: &Candidate, party_leased_at: Timestamp, now: Timestamp) -> u64 {
+fn effective_priority(candidate: &LeaseCandidate, party_leased_at: Timestamp, now: Timestamp) -> u64 {
     let waits = now.ms_since(candidate.available_at.max(party_leased_at));
     let base = i64::from(candidate.priority) - i64::from(i16::MIN);
     base.unsigned_abs().saturating_add(waits / AGING_MS)
@@ -203,11 +210,11 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
-    fn flow(batch: u128) -> Flow {
+    fn batch_flow(batch: u128) -> Flow {
         Flow {
             queue: QueueName::default(),
             batch: (batch > 0).then(|| BatchId(uuid::Uuid::from_u128(batch))),
-            selector: docket_schema::task::Labels::default(),
+            selector: docket_schema::task::LabelSet::default(),
             setup: String::new(),
             models: Vec::new(),
             engine: "react".to_owned(),
@@ -215,109 +222,115 @@ mod tests {
     }
 
     /// Tasks `from..to` of a batch, each a microsecond after the one before it, all an age ago.
-    fn head(batch: u128, tasks: std::ops::Range<u128>, priority: i16, age_ms: u64) -> FlowHead {
+    fn flow_head(batch: u128, tasks: std::ops::Range<u128>, priority: i16, age_ms: u64) -> FlowHead {
         let candidates = tasks
             .map(|n| {
                 let available_at = Timestamp(NOW.0 - (age_ms as i64) * 1000 + n as i64);
                 let rank = available_at.0 - i64::from(priority) * (AGING_MS as i64) * 1000;
                 let task = TaskId(uuid::Uuid::from_u128(batch * 1000 + n));
-                Candidate { task, rank, priority, available_at, concurrency: None }
+                LeaseCandidate { task, rank, priority, available_at, concurrency: None }
             })
             .collect();
-        FlowHead { flow: flow(batch), candidates }
+        FlowHead { flow: batch_flow(batch), candidates }
     }
 
-    fn batches(choice: &Choice) -> Vec<u128> {
+    fn chosen_batches(choice: &LeaseChoice) -> Vec<u128> {
         choice.tasks.iter().map(|task| task.0.as_u128() / 1000).collect()
     }
 
-    fn chosen(flows: &[FlowHead], running: &mut Running, wanted: usize) -> Vec<u128> {
-        batches(&choose(
+    fn choose_batches(flows: &[FlowHead], running: &mut RunningCounts, wanted: usize) -> Vec<u128> {
+        chosen_batches(&choose_tasks(
             flows,
             &HashMap::new(),
-            FairShares { running, turns: &mut Turns::default() },
+            FairShares { running, turns: &mut FairShareTurns::default() },
             wanted,
             NOW,
         ))
     }
 
     #[test]
-    fn a_small_batch_gets_its_share_beside_a_large_one_that_came_before() {
-        let flows = [head(1, 0..100, 0, 5000), head(2, 0..3, 0, 0)];
-        let mut running = Running::default();
+    fn small_batch_gets_its_share_next_to_an_older_large_one() {
+        let flows = [flow_head(1, 0..100, 0, 5000), flow_head(2, 0..3, 0, 0)];
+        let mut running = RunningCounts::default();
         for _ in 0..4 {
-            running.add(&flow(1), None, NOW);
+            running.add_task(&batch_flow(1), None, NOW);
         }
-        assert_eq!(chosen(&flows, &mut running, 10), [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]);
-        assert_eq!(chosen(&flows, &mut Running::default(), 6), [1, 2, 1, 2, 1, 2]);
+        assert_eq!(choose_batches(&flows, &mut running, 10), [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(choose_batches(&flows, &mut RunningCounts::default(), 6), [1, 2, 1, 2, 1, 2]);
     }
 
     #[test]
-    fn where_one_runs_at_a_time_parties_take_turns() {
+    fn groups_take_turns_when_one_task_runs_at_a_time() {
         // Nothing runs when it is chosen: one slot, or a queue where one task may run.
-        let mut flows = [head(1, 0..100, 0, 5000), head(2, 0..3, 0, 0)];
-        let mut turns = Turns::default();
+        let mut flows = [flow_head(1, 0..100, 0, 5000), flow_head(2, 0..3, 0, 0)];
+        let mut turns = FairShareTurns::default();
         let mut got = Vec::new();
         while got.len() < 8 {
-            let choice = choose(
+            let choice = choose_tasks(
                 &flows,
                 &HashMap::new(),
-                FairShares { running: &mut Running::default(), turns: &mut turns },
+                FairShares { running: &mut RunningCounts::default(), turns: &mut turns },
                 1,
                 NOW,
             );
-            got.extend(batches(&choice));
+            got.extend(chosen_batches(&choice));
             flows.iter_mut().for_each(|head| head.candidates.retain(|one| one.task != choice.tasks[0]));
         }
         assert_eq!(got, [1, 2, 1, 2, 1, 2, 1, 1]);
         // A batch that comes later is not behind all that older ones have waited: an hour of waiting is one turn.
-        let old = [head(1, 0..9, 0, 3_600_000), head(2, 0..9, 0, 0)];
-        let mut turns = Turns::default();
+        let old = [flow_head(1, 0..9, 0, 3_600_000), flow_head(2, 0..9, 0, 0)];
+        let mut turns = FairShareTurns::default();
         let mut next = || {
-            choose(
+            choose_tasks(
                 &old,
                 &HashMap::new(),
-                FairShares { running: &mut Running::default(), turns: &mut turns },
+                FairShares { running: &mut RunningCounts::default(), turns: &mut turns },
                 1,
                 NOW,
             )
         };
-        assert_eq!([batches(&next()), batches(&next()), batches(&next())], [[1], [2], [1]]);
+        assert_eq!(
+            [chosen_batches(&next()), chosen_batches(&next()), chosen_batches(&next())],
+            [[1], [2], [1]]
+        );
     }
 
     #[test]
-    fn turns_of_parties_long_gone_are_forgotten() {
-        let mut turns = Turns::default();
+    fn oldest_turns_are_forgotten() {
+        let mut turns = FairShareTurns::default();
         for n in 0..20_000 {
-            turns.serve(Party::of(&flow(n)), NOW);
-            assert!(turns.served.len() <= TURNS_MAX);
+            turns.record_turn(FairShareGroup::for_flow(&batch_flow(n)), NOW);
+            assert!(turns.last_turns.len() <= TURNS_MAX);
         }
-        assert_eq!(turns.of(&Party::of(&flow(1))), (0, None));
-        assert_eq!(turns.of(&Party::of(&flow(19_999))), (20_000, Some(NOW)));
+        assert_eq!(turns.last_turn(&FairShareGroup::for_flow(&batch_flow(1))), (0, None));
+        assert_eq!(turns.last_turn(&FairShareGroup::for_flow(&batch_flow(19_999))), (20_000, Some(NOW)));
     }
 
     #[test]
-    fn priority_goes_first_and_aging_overtakes_it() {
+    fn aging_overtakes_priority() {
         let hour = 3_600_000;
-        let high = head(1, 0..100, 10, 0);
-        assert_eq!(chosen(&[high.clone(), head(2, 0..9, 0, 0)], &mut Running::default(), 3), [1, 1, 1]);
+        let high = flow_head(1, 0..100, 10, 0);
+        assert_eq!(
+            choose_batches(&[high.clone(), flow_head(2, 0..9, 0, 0)], &mut RunningCounts::default(), 3),
+            [1, 1, 1]
+        );
         // An hour is more than ten points. One of it goes, and then it has just been served.
-        let mut running = Running::default();
-        assert_eq!(chosen(&[high, head(2, 0..9, 0, hour)], &mut running, 4), [2, 1, 1, 1]);
+        let mut running = RunningCounts::default();
+        assert_eq!(choose_batches(&[high, flow_head(2, 0..9, 0, hour)], &mut running, 4), [2, 1, 1, 1]);
     }
 
     #[test]
-    fn a_full_queue_and_a_paused_one_give_nothing() {
-        let flows = [head(1, 0..9, 0, 0)];
+    fn full_or_paused_queue_gives_no_tasks() {
+        let flows = [flow_head(1, 0..9, 0, 0)];
         let with = |paused, running_max| {
             let settings = QueueSettings { paused, running_max };
             let queues = HashMap::from([(QueueName::default(), settings)]);
-            let mut running = Running::default();
-            running.add(&flow(7), None, NOW);
-            choose(
+            let mut running = RunningCounts::default();
+            running.add_task(&batch_flow(7), None, NOW);
+            choose_tasks(
                 &flows,
                 &queues,
-                FairShares { running: &mut running, turns: &mut Turns::default() },
+                FairShares { running: &mut running, turns: &mut FairShareTurns::default() },
                 9,
                 NOW,
             )
@@ -331,18 +344,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_keeps_back_its_own_tasks_and_no_others() {
-        let mut flows = [head(1, 0..6, 0, 0)];
+    fn concurrency_key_limits_only_its_own_tasks() {
+        let mut flows = [flow_head(1, 0..6, 0, 0)];
         for (at, key) in [(0, "a"), (1, "a"), (2, "b"), (4, "b")] {
             let max = if key == "a" { 1 } else { 2 };
-            flows[0].candidates[at].concurrency = Some(Concurrency { key: key.to_owned(), max });
+            flows[0].candidates[at].concurrency = Some(ConcurrencyLimit { key: key.to_owned(), max });
         }
-        let mut running = Running::default();
-        running.add(&flow(9), Some(&Concurrency { key: "b".to_owned(), max: 2 }), NOW);
-        let choice = choose(
+        let mut running = RunningCounts::default();
+        running.add_task(&batch_flow(9), Some(&ConcurrencyLimit { key: "b".to_owned(), max: 2 }), NOW);
+        let choice = choose_tasks(
             &flows,
             &HashMap::new(),
-            FairShares { running: &mut running, turns: &mut Turns::default() },
+            FairShares { running: &mut running, turns: &mut FairShareTurns::default() },
             9,
             NOW,
         );
@@ -352,17 +365,22 @@ mod tests {
     }
 
     #[test]
-    fn one_that_wants_to_be_alone_is_alone_whatever_others_of_its_key_say() {
-        let alone = Concurrency { key: "main".to_owned(), max: 1 };
-        let lax = Concurrency { max: 2, ..alone.clone() };
+    fn lowest_limit_of_a_concurrency_key_applies() {
+        let alone = ConcurrencyLimit { key: "main".to_owned(), max: 1 };
+        let lax = ConcurrencyLimit { max: 2, ..alone.clone() };
         for (runs, waits, may) in [(&alone, &lax, false), (&lax, &alone, false), (&lax, &lax, true)] {
-            let mut flows = [head(1, 0..1, 0, 0)];
+            let mut flows = [flow_head(1, 0..1, 0, 0)];
             flows[0].candidates[0].concurrency = Some(waits.clone());
-            let mut running = Running::default();
-            running.add(&flow(1), Some(runs), NOW);
-            let turns = &mut Turns::default();
-            let choice = choose(&flows, &HashMap::new(), FairShares { running: &mut running, turns }, 9, NOW);
-            assert_eq!((choice.tasks.len() == 1, choice.kept_back), (may, !may), "{waits:?} beside {runs:?}");
+            let mut running = RunningCounts::default();
+            running.add_task(&batch_flow(1), Some(runs), NOW);
+            let turns = &mut FairShareTurns::default();
+            let choice =
+                choose_tasks(&flows, &HashMap::new(), FairShares { running: &mut running, turns }, 9, NOW);
+            assert_eq!(
+                (choice.tasks.len() == 1, choice.has_skipped),
+                (may, !may),
+                "{waits:?} beside {runs:?}"
+            );
             // Where two say that two may, one that wants to be alone stands for itself.
             assert_eq!(choice.full_keys.len(), usize::from(runs.max == 1));
         }

@@ -5,24 +5,27 @@ use docket_schema::{
     task::{TaskRecord, TaskState, TaskUnblocked},
 };
 
-use crate::decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite};
+use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
 /// Makes the task available again; `inbox` (the answer, `Unpaused`) goes to its run's stream.
 ///
 /// # Errors
 /// The task is not blocked.
-pub fn unblock(record: &TaskRecord, inbox: Vec<NewEvent>) -> Result<Plan, Rejection> {
+pub fn unblock(record: &TaskRecord, inbox: Vec<NewEvent>) -> Result<CommandPlan, CommandRejection> {
     if record.state != TaskState::Blocked {
-        return Err(Rejection::WrongState { state: record.state, remedy: "it waits for nobody's answer" });
+        return Err(CommandRejection::WrongState {
+            state: record.state,
+            remedy: "it waits for nobody's answer",
+        });
     }
-    Ok(Plan {
-        task: vec![TaskUnblocked {}.into()],
-        run: record.run.map(|run| RunWrite {
+    Ok(CommandPlan {
+        task_events: vec![TaskUnblocked {}.into()],
+        run_write: record.run.map(|run| RunWrite {
             run,
             condition: RunCondition::AtHead,
             events: inbox,
             fence: FenceAfter::Unchanged,
         }),
-        ..Plan::default()
+        ..CommandPlan::default()
     })
 }

@@ -2,76 +2,81 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use docket_schema::{
+    api::{AppendManyRequest, AppendManyResponse, AppendResult, BlobUpload, ProblemCode, StreamAppend},
     content::BlobRef,
     event::{EVENTS_PER_APPEND_MAX, NewEvent, PAYLOAD_BYTES_MAX, Payload, TypedEvent as _},
     ids::{BlobHash, RunId, Turn},
     run::{CancelRequested, RunEvent, RunOutcome, Told},
-    wire::{AppendManyRequest, AppendManyResponse, AppendResult, BlobUpload, ProblemCode, StreamAppend},
 };
 use serde_json::{Value, json};
 
-use super::events::{MANIFEST, ended, phase, spec, started};
-use super::support::{House, append_request, lease_request, token};
-use crate::http::Role;
+use super::event_fixtures::{MANIFEST, phase_changed, run_ended, run_started, task_spec};
+use super::support::{TestServer, append_request, lease_request, token_for};
+use crate::http::TokenRole;
 
-fn raw(kind: &str, version: u16, payload: &str) -> NewEvent {
+fn raw_event(kind: &str, version: u16, payload: &str) -> NewEvent {
     let payload = Payload::from_store(payload.to_owned());
     NewEvent { kind: kind.to_owned(), version, turn: Turn(0), payload }
 }
 
 #[tokio::test]
-async fn what_no_fold_reads_or_no_worker_says_is_refused() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn undecodable_or_coordinator_only_events_are_rejected() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let told = RunEvent::from(Told { text: "psst".into(), by: "me".to_owned() }).encode(Turn(0));
     let cancel = CancelRequested { by: "me".to_owned(), reason: String::new() };
     let cancel = RunEvent::from(cancel).encode(Turn(0));
     let long = format!(r#"{{"phase":"editing","more":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX));
-    let other = started(lease.task, RunId(uuid::Uuid::from_u128(1)));
+    let other = run_started(lease.task, RunId(uuid::Uuid::from_u128(1)));
     let deep = format!(r#"{{"phase":"editing","more":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let table: Vec<(&str, Vec<NewEvent>, ProblemCode, &str)> = vec![
         ("no events", vec![], ProblemCode::InvalidRequest, "events"),
-        ("too many", vec![phase(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
+        ("too many", vec![phase_changed(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
         (
             "half a pair in a field that nobody knows",
-            vec![raw("PhaseChanged", 1, r#"{"phase":"editing","more":"\ud800"}"#)],
+            vec![raw_event("PhaseChanged", 1, r#"{"phase":"editing","more":"\ud800"}"#)],
             ProblemCode::InvalidRequest,
             "events[0]",
         ),
         (
             "depth in a field that nobody knows",
-            vec![raw("PhaseChanged", 1, &deep)],
+            vec![raw_event("PhaseChanged", 1, &deep)],
             ProblemCode::InvalidRequest,
             "body",
         ),
-        ("unknown kind", vec![raw("Danced", 1, "{}")], ProblemCode::InvalidRequest, "events[0]"),
-        ("unknown version", vec![raw("PhaseChanged", 9, "{}")], ProblemCode::InvalidRequest, "events[0]"),
+        ("unknown kind", vec![raw_event("Danced", 1, "{}")], ProblemCode::InvalidRequest, "events[0]"),
+        (
+            "unknown version",
+            vec![raw_event("PhaseChanged", 9, "{}")],
+            ProblemCode::InvalidRequest,
+            "events[0]",
+        ),
         (
             "wrong shape",
-            vec![phase(0), raw("PhaseChanged", 1, "{}")],
+            vec![phase_changed(0), raw_event("PhaseChanged", 1, "{}")],
             ProblemCode::InvalidRequest,
             "events[1]",
         ),
-        ("too long", vec![raw("PhaseChanged", 1, &long)], ProblemCode::TooLarge, "events[0].payload"),
+        ("too long", vec![raw_event("PhaseChanged", 1, &long)], ProblemCode::TooLarge, "events[0].payload"),
         (
             "line breaks",
-            vec![raw("PhaseChanged", 1, "{\n\"phase\":\"editing\"}")],
+            vec![raw_event("PhaseChanged", 1, "{\n\"phase\":\"editing\"}")],
             ProblemCode::InvalidRequest,
             "events[0]",
         ),
         ("told", vec![told], ProblemCode::InvalidRequest, "events[0]"),
         ("cancel", vec![cancel], ProblemCode::InvalidRequest, "events[0]"),
-        ("superseded", vec![ended(RunOutcome::Superseded, 0)], ProblemCode::InvalidRequest, "events[0]"),
+        ("superseded", vec![run_ended(RunOutcome::Superseded, 0)], ProblemCode::InvalidRequest, "events[0]"),
         ("another run", vec![other], ProblemCode::InvalidRequest, "events[0]"),
         (
             "after the end",
-            vec![ended(RunOutcome::Succeeded, 0), phase(0)],
+            vec![run_ended(RunOutcome::Succeeded, 0), phase_changed(0)],
             ProblemCode::InvalidRequest,
             "events[1]",
         ),
     ];
     for (name, events, code, field) in table {
-        let problem = house.append(&lease, 0, events).await.problem();
+        let problem = house.send_append(&lease, 0, events).await.parse_problem();
         assert_eq!(
             (problem.code, problem.field.as_deref()),
             (code, Some(field)),
@@ -79,33 +84,33 @@ async fn what_no_fold_reads_or_no_worker_says_is_refused() {
             problem.detail
         );
     }
-    let page: Value = house.get(&format!("/v1/runs/{}/events", lease.run)).await.good();
+    let page: Value = house.get(&format!("/v1/runs/{}/events", lease.run)).await.parse_success();
     assert_eq!(page["events"], json!([]), "nothing of it was written");
 }
 
 #[tokio::test]
-async fn blobs_come_with_an_append_or_before_it_and_are_checked() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn blobs_uploaded_before_or_with_an_append_are_verified() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let path = format!("/v1/runs/{}/append", lease.run);
     let bytes = b"a long part".repeat(1000);
     let upload = |blob| BlobUpload { blob, b64: STANDARD.encode(&bytes) };
-    let mut request = append_request(lease.epoch, 0, vec![started(lease.task, lease.run)]);
+    let mut request = append_request(lease.epoch, 0, vec![run_started(lease.task, lease.run)]);
 
     request.names = vec![BlobHash::of(b"never stored")];
-    let problem = house.post(&path, &lease.token, &request).await.problem();
+    let problem = house.post(&path, &lease.token, &request).await.parse_problem();
     assert_eq!(problem.code, ProblemCode::BlobMissing);
     request.names = vec![BlobHash::of(MANIFEST)];
 
     request.blobs = vec![upload(BlobRef { hash: BlobHash::of(b"other"), bytes: bytes.len() as u64 })];
-    let problem = house.post(&path, &lease.token, &request).await.problem();
+    let problem = house.post(&path, &lease.token, &request).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::BlobMismatch, Some("blobs[0]")));
 
-    request.blobs = vec![BlobUpload { blob: BlobRef::of(&bytes), b64: "***".to_owned() }];
-    let problem = house.post(&path, &lease.token, &request).await.problem();
+    request.blobs = vec![BlobUpload { blob: BlobRef::for_bytes(&bytes), b64: "***".to_owned() }];
+    let problem = house.post(&path, &lease.token, &request).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("blobs[0].b64")));
 
-    request.blobs = vec![upload(BlobRef::of(&bytes))];
+    request.blobs = vec![upload(BlobRef::for_bytes(&bytes))];
     assert_eq!(house.post(&path, &lease.token, &request).await.status, 200);
     let hash = BlobHash::of(&bytes);
     let got = house.send("GET", &format!("/v1/blobs/{hash}"), &lease.token, Vec::new(), None).await;
@@ -116,32 +121,35 @@ async fn blobs_come_with_an_append_or_before_it_and_are_checked() {
     );
 
     let put = format!("/v1/blobs/{}", BlobHash::of(b"x"));
-    let problem = house.send("PUT", &put, &lease.token, b"y".to_vec(), None).await.problem();
+    let problem = house.send("PUT", &put, &lease.token, b"y".to_vec(), None).await.parse_problem();
     assert_eq!(problem.code, ProblemCode::BlobMismatch);
     let body = json!({ "hashes": [hash, BlobHash::of(b"x")] });
-    let missing: Value = house.post("/v1/blobs/missing", &lease.token, &body).await.good();
+    let missing: Value = house.post("/v1/blobs/missing", &lease.token, &body).await.parse_success();
     assert_eq!(missing["missing"], json!([BlobHash::of(b"x")]));
 }
 
 #[tokio::test]
-async fn a_batch_keeps_each_runs_order_and_each_append_stands_alone() {
-    let house = House::open().await;
-    let one = house.leased().await;
-    house.submit(spec("another")).await;
-    let two = house.lease(&lease_request(0)).await.remove(0);
-    let of = |lease: &docket_schema::wire::Lease, at, event| StreamAppend {
+async fn batched_appends_keep_order_per_run_and_fail_independently() {
+    let house = TestServer::start().await;
+    let one = house.submit_and_lease().await;
+    house.submit_spec(task_spec("another")).await;
+    let two = house.lease_with(&lease_request(0)).await.remove(0);
+    let of = |lease: &docket_schema::api::Lease, at, event| StreamAppend {
         run: lease.run,
         token: lease.token.clone(),
         append: append_request(lease.epoch, at, vec![event]),
     };
-    let mut appends = vec![of(&one, 0, started(one.task, one.run)), of(&two, 0, started(two.task, two.run))];
-    appends.extend((1..20).map(|at| of(&one, at, phase(0))));
-    appends.push(of(&two, 0, phase(0)));
-    appends.push(StreamAppend { token: one.token.clone(), ..of(&two, 1, phase(0)) });
-    appends.push(StreamAppend { token: "dkr_x".to_owned(), ..of(&two, 1, phase(0)) });
-    appends.push(of(&two, 1, ended(RunOutcome::Succeeded, 0)));
-    let answer: AppendManyResponse =
-        house.post("/v1/append", token(Role::Worker), &AppendManyRequest { appends }).await.good();
+    let mut appends =
+        vec![of(&one, 0, run_started(one.task, one.run)), of(&two, 0, run_started(two.task, two.run))];
+    appends.extend((1..20).map(|at| of(&one, at, phase_changed(0))));
+    appends.push(of(&two, 0, phase_changed(0)));
+    appends.push(StreamAppend { token: one.token.clone(), ..of(&two, 1, phase_changed(0)) });
+    appends.push(StreamAppend { token: "dkr_x".to_owned(), ..of(&two, 1, phase_changed(0)) });
+    appends.push(of(&two, 1, run_ended(RunOutcome::Succeeded, 0)));
+    let answer: AppendManyResponse = house
+        .post("/v1/append", token_for(TokenRole::Worker), &AppendManyRequest { appends })
+        .await
+        .parse_success();
     let said: Vec<Result<u64, ProblemCode>> = answer
         .results
         .into_iter()

@@ -1,6 +1,6 @@
 //! Bodies, queries and paths of every wrong kind: a problem, never a fault, never a panic.
 
-use docket_schema::wire::ProblemCode;
+use docket_schema::api::ProblemCode;
 use proptest::{
     prelude::{Strategy as _, any},
     strategy::ValueTree as _,
@@ -8,61 +8,69 @@ use proptest::{
 };
 use serde_json::{Value, json};
 
-use super::events::{spec, started};
-use super::support::{Answer, House, append_request, heartbeat, lease_request, token};
-use crate::http::{Role, auth::Access, route::Shape, router::ROUTES};
+use super::event_fixtures::{run_started, task_spec};
+use super::support::{TestReply, TestServer, append_request, heartbeat, lease_request, token_for};
+use crate::http::{TokenRole, auth::RouteAccess, route::BodyShape, router::ROUTES};
 
 const JSON: Option<(&str, &str)> = Some(("content-type", "application/json"));
 
 /// Random bodies per route: a few seconds in all.
 const CASES: usize = 40;
 
-fn refused(answer: Answer, what: &str) {
+fn assert_rejected(answer: TestReply, what: &str) {
     assert!((400..500).contains(&answer.status), "{what}: {answer:?}");
-    answer.problem();
+    answer.parse_problem();
 }
 
 #[tokio::test]
-async fn random_bytes_are_refused_by_every_route_that_takes_a_body() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn every_route_with_a_body_rejects_random_bytes() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let mut runner = TestRunner::new(Config::default());
     for route in ROUTES {
-        if matches!(route.request, Shape::None) {
+        if matches!(route.request, BodyShape::None) {
             continue;
         }
         let path = route.path.replace("{id}", &lease.run.to_string()).replace("{hash}", &"0".repeat(64));
-        let by = if route.access == Access::Appends(&[]) { lease.token.as_str() } else { token(Role::Admin) };
+        let by = if route.access == RouteAccess::Appends(&[]) {
+            lease.token.as_str()
+        } else {
+            token_for(TokenRole::Admin)
+        };
         for _ in 0..CASES {
             let bytes =
                 proptest::collection::vec(any::<u8>(), 1..200).new_tree(&mut runner).expect("tree").current();
-            let answer = house.send(route.verb.as_str(), &path, by, bytes.clone(), JSON).await;
-            refused(answer, &format!("{path} {bytes:?}"));
+            let answer = house.send(route.method.as_str(), &path, by, bytes.clone(), JSON).await;
+            assert_rejected(answer, &format!("{path} {bytes:?}"));
         }
     }
 }
 
 #[tokio::test]
-async fn a_good_body_with_one_byte_changed_or_its_end_cut_never_is_a_fault() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn mutated_and_truncated_bodies_never_cause_internal_errors() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let worker = lease_request(0);
     let run = format!("/v1/runs/{}", lease.run);
-    let append = append_request(lease.epoch, 0, vec![started(lease.task, lease.run)]);
+    let append = append_request(lease.epoch, 0, vec![run_started(lease.task, lease.run)]);
     let json = |value: Value| serde_json::to_vec(&value).expect("json");
     let bodies: Vec<(String, &str, Vec<u8>)> = vec![
-        ("/v1/tasks".to_owned(), token(Role::Admin), json(json!({ "tasks": [spec("a")] }))),
+        ("/v1/tasks".to_owned(), token_for(TokenRole::Admin), json(json!({ "tasks": [task_spec("a")] }))),
         (format!("{run}/append"), &lease.token, json(serde_json::to_value(append).expect("json"))),
-        (format!("{run}/tell"), token(Role::Admin), json(json!({ "text": "words" }))),
+        (format!("{run}/tell"), token_for(TokenRole::Admin), json(json!({ "text": "words" }))),
         (
             format!("{run}/policy"),
-            token(Role::Admin),
+            token_for(TokenRole::Admin),
             json(json!({ "policy": { "network": { "hosts": ["crates.io"] } } })),
         ),
-        ("/v1/lease".to_owned(), token(Role::Admin), json(serde_json::to_value(&worker).expect("json"))),
+        (
+            "/v1/lease".to_owned(),
+            token_for(TokenRole::Admin),
+            json(serde_json::to_value(&worker).expect("json")),
+        ),
         (
             "/v1/heartbeat".to_owned(),
-            token(Role::Admin),
+            token_for(TokenRole::Admin),
             json(serde_json::to_value(heartbeat(&worker, &lease, 0)).expect("json")),
         ),
     ];
@@ -80,16 +88,16 @@ async fn a_good_body_with_one_byte_changed_or_its_end_cut_never_is_a_fault() {
             let answer = house.send("POST", &path, by, bytes.clone(), JSON).await;
             assert!(answer.status < 500, "{path} {}: {answer:?}", String::from_utf8_lossy(&bytes));
             if answer.status >= 400 {
-                answer.problem();
+                answer.parse_problem();
             }
         }
     }
 }
 
 #[tokio::test]
-async fn wrong_bodies_name_the_field() {
-    let house = House::open().await;
-    let good = serde_json::to_value(spec("a")).expect("json");
+async fn invalid_bodies_name_the_field() {
+    let house = TestServer::start().await;
+    let good = serde_json::to_value(task_spec("a")).expect("json");
     let with = |field: &str, value: Value| {
         let mut spec = good.clone();
         spec[field] = value;
@@ -109,25 +117,34 @@ async fn wrong_bodies_name_the_field() {
         ("/v1/blobs/missing", json!({ "hashes": ["abc"] }), "hashes[0]"),
     ];
     for (path, body, field) in table {
-        let problem = house.admin(path, &body).await.problem();
+        let problem = house.post_as_admin(path, &body).await.parse_problem();
         assert_eq!(problem.code, ProblemCode::InvalidRequest);
         if body != json!([]) {
             assert_eq!(problem.field.as_deref(), Some(field), "{path} {body}: {}", problem.detail);
         }
     }
     let answer = house
-        .send("POST", "/v1/tasks", token(Role::Admin), b"a=b".to_vec(), Some(("content-type", "text/plain")))
+        .send(
+            "POST",
+            "/v1/tasks",
+            token_for(TokenRole::Admin),
+            b"a=b".to_vec(),
+            Some(("content-type", "text/plain")),
+        )
         .await;
-    assert_eq!(answer.problem().code, ProblemCode::UnsupportedMedia);
+    assert_eq!(answer.parse_problem().code, ProblemCode::UnsupportedMedia);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep = format!(r#"{{"tasks":{deep}}}"#);
-    refused(house.send("POST", "/v1/tasks", token(Role::Admin), deep.into_bytes(), JSON).await, "deep");
+    assert_rejected(
+        house.send("POST", "/v1/tasks", token_for(TokenRole::Admin), deep.into_bytes(), JSON).await,
+        "deep",
+    );
 }
 
 #[tokio::test]
-async fn wrong_queries_paths_methods_and_sizes_are_told() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn invalid_queries_paths_methods_and_sizes_are_explained() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let run = lease.run;
     for (path, code, field) in [
         ("/v1/tasks?limit=0".to_owned(), ProblemCode::InvalidRequest, Some("limit")),
@@ -150,17 +167,18 @@ async fn wrong_queries_paths_methods_and_sizes_are_told() {
         ("/v2/tasks".to_owned(), ProblemCode::NotFound, None),
         ("/v1/lease".to_owned(), ProblemCode::MethodNotAllowed, Some("method")),
     ] {
-        let problem = house.get(&path).await.problem();
+        let problem = house.get(&path).await.parse_problem();
         assert_eq!((problem.code, problem.field.as_deref()), (code, field), "{path}: {}", problem.detail);
     }
     let large = vec![b' '; 2 * 1024 * 1024];
-    let problem = house.send("POST", "/v1/lease", token(Role::Admin), large, JSON).await.problem();
+    let problem =
+        house.send("POST", "/v1/lease", token_for(TokenRole::Admin), large, JSON).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("body")));
 }
 
 #[tokio::test]
-async fn a_problem_repeats_little_of_what_it_is_about() {
-    let house = House::open().await;
+async fn problem_details_are_bounded() {
+    let house = TestServer::start().await;
     let long = "x".repeat(500_000);
     let name = |field: &str| serde_json::to_vec(&json!({ field: 1 })).expect("json");
     for (path, body) in [
@@ -168,9 +186,9 @@ async fn a_problem_repeats_little_of_what_it_is_about() {
         ("/v1/tokens", serde_json::to_vec(&json!({ "name": long, "role": "read" })).expect("json")),
         ("/v1/lease", name(&"\u{10ffff}".repeat(100_000))),
     ] {
-        let answer = house.send("POST", path, token(Role::Admin), body, JSON).await;
+        let answer = house.send("POST", path, token_for(TokenRole::Admin), body, JSON).await;
         assert!(answer.body.len() < 4096, "{path}: {} bytes", answer.body.len());
-        let problem = answer.problem();
+        let problem = answer.parse_problem();
         assert!(problem.detail.starts_with("the body is wrong"), "{}", problem.detail);
         assert!(problem.field.is_some_and(|field| field.chars().count() <= 201));
     }

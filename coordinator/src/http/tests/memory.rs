@@ -1,23 +1,23 @@
 //! Memory over HTTP: a run reaches its own scopes and no other, a call changes something once, limits are told.
 
 use docket_schema::{
+    api::{Lease, MemoryList, ProblemCode, RunMemoryResponse},
     ids::RunId,
     snapshot::GitBase,
-    system::{MEMORY_KEYS_MAX, MEMORY_VALUE_BYTES_MAX, Role},
+    system::{MEMORY_KEYS_MAX, MEMORY_VALUE_BYTES_MAX, TokenRole},
     task::TaskSpec,
-    wire::{Lease, MemoryList, ProblemCode, RunMemoryResponse},
 };
 use serde_json::{Value, json};
 
 use super::{
-    events::{MANIFEST, spec},
-    support::{Answer, House, heartbeat, lease_request, serve_with, token},
+    event_fixtures::{MANIFEST, task_spec},
+    support::{TestReply, TestServer, heartbeat, lease_request, serve_with, token_for},
 };
 
 /// A task on a repository, in a queue.
-fn on(source: &str, queue: &str) -> TaskSpec {
-    let mut spec = spec("remembers");
-    let blob = docket_schema::content::BlobRef::of(MANIFEST);
+fn spec_for(source: &str, queue: &str) -> TaskSpec {
+    let mut spec = task_spec("remembers");
+    let blob = docket_schema::content::BlobRef::for_bytes(MANIFEST);
     spec.base.git = Some(GitBase {
         commit: "1".repeat(40),
         branch: None,
@@ -32,26 +32,26 @@ fn on(source: &str, queue: &str) -> TaskSpec {
     spec
 }
 
-async fn lease_of(house: &House, spec: TaskSpec) -> Lease {
-    house.submit(spec).await;
-    house.lease(&lease_request(0)).await.remove(0)
+async fn lease_spec(house: &TestServer, spec: TaskSpec) -> Lease {
+    house.submit_spec(spec).await;
+    house.lease_with(&lease_request(0)).await.remove(0)
 }
 
-async fn ask(house: &House, lease: &Lease, call: &str, scope: &str, act: Value) -> Answer {
+async fn call_memory(house: &TestServer, lease: &Lease, call: &str, scope: &str, act: Value) -> TestReply {
     let body = json!({ "call": call, "scope": scope, "act": act });
     house.post(&format!("/v1/runs/{}/memory", lease.run), &lease.token, &body).await
 }
 
-fn save(key: &str, value: &str) -> Value {
+fn save_act(key: &str, value: &str) -> Value {
     json!({ "save": { "key": key, "value": value } })
 }
 
-fn recall(key: Option<&str>) -> Value {
+fn recall_act(key: Option<&str>) -> Value {
     json!({ "recall": { "key": key } })
 }
 
-async fn value(house: &House, lease: &Lease, scope: &str, key: &str) -> Option<String> {
-    match ask(house, lease, "r", scope, recall(Some(key))).await.good() {
+async fn recall_value(house: &TestServer, lease: &Lease, scope: &str, key: &str) -> Option<String> {
+    match call_memory(house, lease, "r", scope, recall_act(Some(key))).await.parse_success() {
         RunMemoryResponse::Recalled { value } => Some(value),
         RunMemoryResponse::Absent => None,
         other => panic!("{other:?}"),
@@ -59,114 +59,136 @@ async fn value(house: &House, lease: &Lease, scope: &str, key: &str) -> Option<S
 }
 
 #[tokio::test]
-async fn what_a_run_saves_is_recalled_by_runs_of_its_repository_or_queue_alone() {
-    let house = House::open().await;
-    let one = lease_of(&house, on("/shop", "a")).await;
-    let same = lease_of(&house, on("/shop", "b")).await;
-    let other = lease_of(&house, on("/other", "a")).await;
-    let none = house.leased().await;
+async fn saved_memory_is_visible_to_its_repository_or_queue_only() {
+    let house = TestServer::start().await;
+    let one = lease_spec(&house, spec_for("/shop", "a")).await;
+    let same = lease_spec(&house, spec_for("/shop", "b")).await;
+    let other = lease_spec(&house, spec_for("/other", "a")).await;
+    let none = house.submit_and_lease().await;
     let saved: RunMemoryResponse =
-        ask(&house, &one, "t1-0", "repository", save("how/test", "make test\nin sub")).await.good();
+        call_memory(&house, &one, "t1-0", "repository", save_act("how/test", "make test\nin sub"))
+            .await
+            .parse_success();
     assert_eq!(saved, RunMemoryResponse::Saved { keys: 1 });
-    ask(&house, &one, "t1-1", "queue", save("how/test", "of the queue")).await.good::<RunMemoryResponse>();
-    assert_eq!(value(&house, &same, "repository", "how/test").await.as_deref(), Some("make test\nin sub"));
-    assert_eq!(value(&house, &same, "queue", "how/test").await, None);
-    assert_eq!(value(&house, &other, "repository", "how/test").await, None);
-    assert_eq!(value(&house, &other, "queue", "how/test").await.as_deref(), Some("of the queue"));
-    let keys: RunMemoryResponse = ask(&house, &same, "r", "repository", recall(None)).await.good();
+    call_memory(&house, &one, "t1-1", "queue", save_act("how/test", "of the queue"))
+        .await
+        .parse_success::<RunMemoryResponse>();
+    assert_eq!(
+        recall_value(&house, &same, "repository", "how/test").await.as_deref(),
+        Some("make test\nin sub")
+    );
+    assert_eq!(recall_value(&house, &same, "queue", "how/test").await, None);
+    assert_eq!(recall_value(&house, &other, "repository", "how/test").await, None);
+    assert_eq!(recall_value(&house, &other, "queue", "how/test").await.as_deref(), Some("of the queue"));
+    let keys: RunMemoryResponse =
+        call_memory(&house, &same, "r", "repository", recall_act(None)).await.parse_success();
     let RunMemoryResponse::Keys { keys } = keys else { panic!("{keys:?}") };
     assert_eq!((keys.len(), keys[0].key.as_str(), keys[0].begins.as_str()), (1, "how/test", "make test…"));
-    let problem = ask(&house, &none, "t1-0", "repository", save("k", "v")).await.problem();
+    let problem = call_memory(&house, &none, "t1-0", "repository", save_act("k", "v")).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("scope")));
 
     // Under another run's name, another role, or after its end: nothing.
     let path = format!("/v1/runs/{}/memory", one.run);
-    let body = json!({ "call": "x", "scope": "queue", "act": recall(None) });
+    let body = json!({ "call": "x", "scope": "queue", "act": recall_act(None) });
     assert_eq!(house.post(&path, &same.token, &body).await.status, 403);
-    assert_eq!(house.post(&path, token(Role::Admin), &body).await.status, 403);
+    assert_eq!(house.post(&path, token_for(TokenRole::Admin), &body).await.status, 403);
     let unknown = format!("/v1/runs/{}/memory", RunId(crate::clock::new_id()));
     assert_eq!(house.post(&unknown, &one.token, &body).await.status, 403);
     for path in ["/v1/memory", "/v1/memory?queue=a"] {
         assert_eq!(house.send("GET", path, &one.token, Vec::new(), None).await.status, 403, "{path}");
     }
-    house.admin(&format!("/v1/tasks/{}/cancel", one.task), &json!({})).await.good::<Value>();
-    assert_eq!(ask(&house, &one, "t2-0", "queue", save("k", "v")).await.problem().code, ProblemCode::Ended);
+    house.post_as_admin(&format!("/v1/tasks/{}/cancel", one.task), &json!({})).await.parse_success::<Value>();
+    assert_eq!(
+        call_memory(&house, &one, "t2-0", "queue", save_act("k", "v")).await.parse_problem().code,
+        ProblemCode::Ended
+    );
 }
 
 #[tokio::test]
-async fn a_call_that_is_sent_again_changes_nothing_twice() {
-    let house = House::open().await;
-    let one = lease_of(&house, on("/shop", "a")).await;
-    let two = lease_of(&house, on("/shop", "a")).await;
+async fn repeated_memory_call_is_idempotent() {
+    let house = TestServer::start().await;
+    let one = lease_spec(&house, spec_for("/shop", "a")).await;
+    let two = lease_spec(&house, spec_for("/shop", "a")).await;
     let good = async |lease: &Lease, call: &str, act: Value| -> RunMemoryResponse {
-        ask(&house, lease, call, "repository", act).await.good()
+        call_memory(&house, lease, call, "repository", act).await.parse_success()
     };
-    good(&one, "t1-0", save("k", "first")).await;
-    good(&two, "t1-0", save("k", "second")).await;
+    good(&one, "t1-0", save_act("k", "first")).await;
+    good(&two, "t1-0", save_act("k", "second")).await;
     // As a recovery would: another's later word stands.
-    assert_eq!(good(&one, "t1-0", save("k", "first")).await, RunMemoryResponse::Saved { keys: 1 });
-    assert_eq!(value(&house, &one, "repository", "k").await.as_deref(), Some("second"));
+    assert_eq!(good(&one, "t1-0", save_act("k", "first")).await, RunMemoryResponse::Saved { keys: 1 });
+    assert_eq!(recall_value(&house, &one, "repository", "k").await.as_deref(), Some("second"));
     let delete = json!({ "delete": { "key": "k" } });
     assert_eq!(good(&one, "t2-0", delete.clone()).await, RunMemoryResponse::Deleted);
-    good(&two, "t2-0", save("k", "third")).await;
+    good(&two, "t2-0", save_act("k", "third")).await;
     assert_eq!(good(&one, "t2-0", delete.clone()).await, RunMemoryResponse::Deleted);
-    assert_eq!(value(&house, &one, "repository", "k").await.as_deref(), Some("third"));
+    assert_eq!(recall_value(&house, &one, "repository", "k").await.as_deref(), Some("third"));
     assert_eq!(good(&one, "t3-0", delete.clone()).await, RunMemoryResponse::Deleted);
     assert_eq!(good(&one, "t4-0", delete).await, RunMemoryResponse::Absent);
 }
 
 #[tokio::test]
-async fn limits_are_told_and_kept_and_secrets_are_struck_out() {
-    let house = House::open().await;
+async fn memory_limits_are_enforced_and_secrets_redacted() {
+    let house = TestServer::start().await;
     let request = lease_request(0);
-    house.submit(on("/shop", "a")).await;
-    let lease = house.lease(&request).await.remove(0);
-    let refused = async |call: &str, act: Value| ask(&house, &lease, call, "queue", act).await.problem();
+    house.submit_spec(spec_for("/shop", "a")).await;
+    let lease = house.lease_with(&request).await.remove(0);
+    let refused =
+        async |call: &str, act: Value| call_memory(&house, &lease, call, "queue", act).await.parse_problem();
     for key in ["", " a", "a\nb", &"x".repeat(129)] {
-        let problem = refused("t1-0", save(key, "v")).await;
+        let problem = refused("t1-0", save_act(key, "v")).await;
         assert_eq!(problem.code, ProblemCode::InvalidRequest, "{key:?}");
         assert!(problem.detail.contains("128 characters"), "{}", problem.detail);
     }
-    let problem = refused("t1-0", save("k", &"x".repeat(MEMORY_VALUE_BYTES_MAX + 1))).await;
+    let problem = refused("t1-0", save_act("k", &"x".repeat(MEMORY_VALUE_BYTES_MAX + 1))).await;
     assert!(problem.code == ProblemCode::TooLarge && problem.detail.contains("16385"), "{}", problem.detail);
     for call in ["", &"c".repeat(65)] {
-        assert_eq!(refused(call, save("k", "v")).await.field.as_deref(), Some("call"));
+        assert_eq!(refused(call, save_act("k", "v")).await.field.as_deref(), Some("call"));
     }
     let key = concat!("AKIA", "IOSFODNN7", "EXAMPLE");
     let text = format!("the key is {key}");
-    ask(&house, &lease, "t1-0", "queue", save("k", &text)).await.good::<RunMemoryResponse>();
-    let kept = value(&house, &lease, "queue", "k").await.expect("is kept");
+    call_memory(&house, &lease, "t1-0", "queue", save_act("k", &text))
+        .await
+        .parse_success::<RunMemoryResponse>();
+    let kept = recall_value(&house, &lease, "queue", "k").await.expect("is kept");
     assert!(!kept.contains(key) && kept.contains("REDACTED"), "{kept}");
-    assert_eq!(refused("t1-1", save(key, "v")).await.code, ProblemCode::InvalidRequest);
+    assert_eq!(refused("t1-1", save_act(key, "v")).await.code, ProblemCode::InvalidRequest);
     for n in 1..MEMORY_KEYS_MAX {
-        let act = save(&format!("k{n}"), "v");
-        ask(&house, &lease, &format!("u{n}"), "queue", act).await.good::<RunMemoryResponse>();
+        let act = save_act(&format!("k{n}"), "v");
+        call_memory(&house, &lease, &format!("u{n}"), "queue", act)
+            .await
+            .parse_success::<RunMemoryResponse>();
         // So many requests may take longer than a lease lasts.
         if n % 100 == 0 {
             let beat = heartbeat(&request, &lease, 0);
-            house.post("/v1/heartbeat", token(Role::Worker), &beat).await.good::<Value>();
+            house.post("/v1/heartbeat", token_for(TokenRole::Worker), &beat).await.parse_success::<Value>();
         }
     }
-    let problem = refused("t9-0", save("one more", "v")).await;
+    let problem = refused("t9-0", save_act("one more", "v")).await;
     assert!(
         problem.code == ProblemCode::TooLarge && problem.detail.contains("1000 keys"),
         "{}",
         problem.detail
     );
     // What is there may still be replaced.
-    ask(&house, &lease, "t9-1", "queue", save("k7", "new")).await.good::<RunMemoryResponse>();
-    assert_eq!(value(&house, &lease, "queue", "k7").await.as_deref(), Some("new"));
+    call_memory(&house, &lease, "t9-1", "queue", save_act("k7", "new"))
+        .await
+        .parse_success::<RunMemoryResponse>();
+    assert_eq!(recall_value(&house, &lease, "queue", "k7").await.as_deref(), Some("new"));
 }
 
 #[tokio::test]
-async fn people_list_show_and_delete_and_it_stands_in_the_audit() {
-    let house = House::open().await;
-    let lease = lease_of(&house, on("/shop", "a")).await;
-    ask(&house, &lease, "t1-0", "repository", save("k", "long text")).await.good::<RunMemoryResponse>();
-    ask(&house, &lease, "t1-1", "queue", save("q", "text")).await.good::<RunMemoryResponse>();
-    let all: MemoryList = house.get("/v1/memory").await.good();
+async fn people_list_and_delete_memory_and_deletion_is_audited() {
+    let house = TestServer::start().await;
+    let lease = lease_spec(&house, spec_for("/shop", "a")).await;
+    call_memory(&house, &lease, "t1-0", "repository", save_act("k", "long text"))
+        .await
+        .parse_success::<RunMemoryResponse>();
+    call_memory(&house, &lease, "t1-1", "queue", save_act("q", "text"))
+        .await
+        .parse_success::<RunMemoryResponse>();
+    let all: MemoryList = house.get("/v1/memory").await.parse_success();
     assert_eq!((all.memories.len(), all.memories[0].value.clone()), (2, None));
-    let one: MemoryList = house.get("/v1/memory?repository=%2Fshop&key=k").await.good();
+    let one: MemoryList = house.get("/v1/memory?repository=%2Fshop&key=k").await.parse_success();
     assert_eq!((one.memories.len(), one.memories[0].value.as_deref()), (1, Some("long text")));
     for (path, code) in [
         ("/v1/memory?repository=a&queue=b", ProblemCode::InvalidRequest),
@@ -175,19 +197,22 @@ async fn people_list_show_and_delete_and_it_stands_in_the_audit() {
         ("/v1/memory?queue=a&key=k", ProblemCode::NotFound),
         ("/v1/memory?what=1", ProblemCode::InvalidRequest),
     ] {
-        assert_eq!(house.get(path).await.problem().code, code, "{path}");
+        assert_eq!(house.get(path).await.parse_problem().code, code, "{path}");
     }
     let body = json!({ "scope": { "repository": "/shop" }, "key": "k" });
-    assert_eq!(house.post("/v1/memory/delete", token(Role::Submit), &body).await.status, 403);
-    house.admin("/v1/memory/delete", &body).await.good::<MemoryList>();
-    assert_eq!(house.admin("/v1/memory/delete", &body).await.problem().code, ProblemCode::NotFound);
-    let audit: Value = house.get("/v1/events?stream=system/audit").await.good();
+    assert_eq!(house.post("/v1/memory/delete", token_for(TokenRole::Submit), &body).await.status, 403);
+    house.post_as_admin("/v1/memory/delete", &body).await.parse_success::<MemoryList>();
+    assert_eq!(
+        house.post_as_admin("/v1/memory/delete", &body).await.parse_problem().code,
+        ProblemCode::NotFound
+    );
+    let audit: Value = house.get("/v1/events?stream=system/audit").await.parse_success();
     assert!(audit.to_string().contains("forget_memory"), "{audit}");
-    assert_eq!(value(&house, &lease, "repository", "k").await, None);
+    assert_eq!(recall_value(&house, &lease, "repository", "k").await, None);
     // Another coordinator of the store knows the same.
     let beside = serve_with(std::sync::Arc::clone(&house.store), |_| {}).await;
     let url = format!("{}/v1/memory?queue=a&key=q", beside.url());
-    let answer = house.client.get(url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+    let answer = house.client.get(url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");
     let list: MemoryList = answer.json().await.expect("a list");
     assert_eq!(list.memories[0].value.as_deref(), Some("text"));
 }

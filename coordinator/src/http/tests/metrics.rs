@@ -7,41 +7,41 @@ use std::{
 };
 
 use docket_schema::{
+    api::{CAPACITY_DRAINING, HeartbeatRequest, LeaseRequest, QueueLoad, WorkerCapacity},
     event::TypedEvent as _,
     ids::{BatchId, QueueName, StreamId, SystemTopic, Turn},
     system::{Budget, BudgetSpent, SystemEvent},
-    task::{Concurrency, TaskSpec},
-    wire::{HeartbeatRequest, LeaseRequest, QueueLoad, ROOM_DRAINS, Room},
+    task::{ConcurrencyLimit, TaskSpec},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    events::spec,
-    support::{House, lease_request, token},
+    event_fixtures::task_spec,
+    support::{TestServer, lease_request, token_for},
 };
 use crate::{
     clock::Clock,
-    http::Role,
-    store::{Append, Condition},
+    http::TokenRole,
+    store::{AppendCondition, LogAppend},
 };
 
-type Labels = BTreeMap<String, String>;
+type SampleLabels = BTreeMap<String, String>;
 
 #[derive(Debug)]
-struct Sample {
+struct ParsedSample {
     name: String,
-    labels: Labels,
+    labels: SampleLabels,
     value: f64,
 }
 
-fn is_name(text: &str, colons: bool) -> bool {
+fn is_metric_name(text: &str, colons: bool) -> bool {
     let mut chars = text.chars();
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || (colons && c == ':');
     chars.next().is_some_and(first) && chars.all(|c| first(c) || c.is_ascii_digit())
 }
 
-fn value_of(text: &str) -> f64 {
+fn parse_value(text: &str) -> f64 {
     match text {
         "+Inf" => f64::INFINITY,
         "-Inf" | "NaN" => panic!("{text} is no value of ours"),
@@ -53,11 +53,11 @@ fn value_of(text: &str) -> f64 {
 }
 
 /// `name="value",…` up to the closing brace; answers what follows it.
-fn labels_of(mut text: &str) -> (Labels, &str) {
-    let mut labels = Labels::new();
+fn parse_labels(mut text: &str) -> (SampleLabels, &str) {
+    let mut labels = SampleLabels::new();
     loop {
         let (name, rest) = text.split_once("=\"").expect("a label");
-        assert!(is_name(name, false), "{name}");
+        assert!(is_metric_name(name, false), "{name}");
         let (mut value, mut chars) = (String::new(), rest.char_indices());
         let end = loop {
             match chars.next().expect("a closing quote") {
@@ -79,28 +79,28 @@ fn labels_of(mut text: &str) -> (Labels, &str) {
     }
 }
 
-fn sample_of(line: &str) -> Sample {
+fn parse_sample(line: &str) -> ParsedSample {
     let at = line.find(['{', ' ']).expect("a name ends");
     let (name, rest) = line.split_at(at);
-    assert!(is_name(name, true), "{line}");
+    assert!(is_metric_name(name, true), "{line}");
     let (labels, rest) = match rest.strip_prefix('{') {
-        Some(rest) => labels_of(rest),
-        None => (Labels::new(), rest),
+        Some(rest) => parse_labels(rest),
+        None => (SampleLabels::new(), rest),
     };
     let value = rest.strip_prefix(' ').expect("one space");
-    Sample { name: name.to_owned(), labels, value: value_of(value) }
+    ParsedSample { name: name.to_owned(), labels, value: parse_value(value) }
 }
 
 /// Reads the whole text: families in order with their types and samples.
-fn parsed(text: &str) -> Vec<(String, String, Vec<Sample>)> {
+fn parse_families(text: &str) -> Vec<(String, String, Vec<ParsedSample>)> {
     assert!(text.ends_with('\n'), "the last line ends");
-    let (mut families, mut names) = (Vec::<(String, String, Vec<Sample>)>::new(), BTreeSet::new());
+    let (mut families, mut names) = (Vec::<(String, String, Vec<ParsedSample>)>::new(), BTreeSet::new());
     let mut helped = None;
     let mut seen = BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a help");
-            assert!(is_name(name, true) && !help.is_empty(), "{line}");
+            assert!(is_metric_name(name, true) && !help.is_empty(), "{line}");
             assert!(names.insert(name.to_owned()), "{name} in two places");
             helped = Some(name.to_owned());
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -109,7 +109,7 @@ fn parsed(text: &str) -> Vec<(String, String, Vec<Sample>)> {
             assert!(["gauge", "counter", "histogram"].contains(&kind), "{line}");
             families.push((name.to_owned(), kind.to_owned(), Vec::new()));
         } else {
-            let sample = sample_of(line);
+            let sample = parse_sample(line);
             assert!(seen.insert((sample.name.clone(), sample.labels.clone())), "{line} twice");
             let (name, kind, samples) = families.last_mut().expect("a family");
             match kind.as_str() {
@@ -128,14 +128,14 @@ fn parsed(text: &str) -> Vec<(String, String, Vec<Sample>)> {
 }
 
 /// Buckets rise, and the last one is the count.
-fn check_histogram(name: &str, samples: &[Sample]) {
-    let mut series: BTreeMap<Labels, (Vec<(f64, f64)>, f64)> = BTreeMap::new();
+fn check_histogram(name: &str, samples: &[ParsedSample]) {
+    let mut series: BTreeMap<SampleLabels, (Vec<(f64, f64)>, f64)> = BTreeMap::new();
     for sample in samples {
         let mut labels = sample.labels.clone();
         let le = labels.remove("le");
         let entry = series.entry(labels).or_default();
         if let Some(le) = le {
-            entry.0.push((value_of(&le), sample.value));
+            entry.0.push((parse_value(&le), sample.value));
         } else if sample.name.ends_with("_count") {
             entry.1 = sample.value;
         }
@@ -151,25 +151,29 @@ fn check_histogram(name: &str, samples: &[Sample]) {
 }
 
 #[tokio::test]
-async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
-    let house = House::open().await;
+async fn metrics_follow_the_format_and_match_the_queue() {
+    let house = TestServer::start().await;
     let slow: QueueName = "slow".parse().expect("a name");
-    house.submit(spec("one")).await;
-    let unwanted = house.submit(spec("unwanted")).await;
-    house.admin(&format!("/v1/tasks/{unwanted}/cancel"), &json!({ "reason": "" })).await.good::<Value>();
+    house.submit_spec(task_spec("one")).await;
+    let unwanted = house.submit_spec(task_spec("unwanted")).await;
+    house
+        .post_as_admin(&format!("/v1/tasks/{unwanted}/cancel"), &json!({ "reason": "" }))
+        .await
+        .parse_success::<Value>();
     let runs_from = Instant::now();
-    house.lease(&lease_request(0)).await;
+    house.lease_with(&lease_request(0)).await;
     let leased = Instant::now();
     let waits_from = Instant::now();
     for _ in 0..2 {
-        house.submit(TaskSpec { queue: slow.clone(), ..spec("two") }).await;
+        house.submit_spec(TaskSpec { queue: slow.clone(), ..task_spec("two") }).await;
     }
-    let load = async |name: &str| house.get(&format!("/v1/queues/{name}/load")).await.good::<QueueLoad>();
+    let load =
+        async |name: &str| house.get(&format!("/v1/queues/{name}/load")).await.parse_success::<QueueLoad>();
     assert_eq!(
         (load("slow").await.wanted, load("default").await.running, load("none").await.wanted),
         (2, 1, 0)
     );
-    house.admin("/v1/queues/slow", &json!({ "paused": true })).await.good::<Value>();
+    house.post_as_admin("/v1/queues/slow", &json!({ "paused": true })).await.parse_success::<Value>();
     assert_eq!(load("slow").await.wanted, 0);
 
     // A load tells whole seconds.
@@ -178,19 +182,19 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
     let waited_by = submitted.elapsed().as_secs_f64();
     let ran_by = leased.elapsed().as_secs_f64();
     let client = reqwest::Client::new();
-    let url = format!("{}/metrics", house.running.url());
+    let url = format!("{}/metrics", house.server.url());
     assert_eq!(client.get(&url).send().await.expect("answers").status(), 401, "it is open to nobody");
-    let answer = client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+    let answer = client.get(&url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");
     assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = answer.text().await.expect("text");
-    let families = parsed(&text);
+    let families = parse_families(&text);
     for (name, kind, samples) in &families {
         if kind == "histogram" {
             check_histogram(name, samples);
         }
     }
     let value = |name: &str, labels: &[(&str, &str)]| {
-        let labels: Labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let labels: SampleLabels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let all = families.iter().flat_map(|(.., samples)| samples);
         let found = all.clone().find(|sample| sample.name == name && sample.labels == labels);
         found.unwrap_or_else(|| panic!("{name} {labels:?} is not in\n{text}")).value
@@ -232,68 +236,69 @@ async fn metrics_are_what_the_format_allows_and_what_the_queue_is() {
 }
 
 #[tokio::test]
-async fn only_what_can_run_is_wanted() {
-    let house = House::open().await;
+async fn queue_wanted_counts_only_runnable_tasks() {
+    let house = TestServer::start().await;
     let load = async |query: &str| {
         let path = format!("/v1/queues/default/load{query}");
-        house.get(&path).await.good::<QueueLoad>().wanted
+        house.get(&path).await.parse_success::<QueueLoad>().wanted
     };
     let keyed = |key: &str| {
-        let mut task = spec("one of a key");
-        task.conditions.concurrency = Some(Concurrency { key: key.to_owned(), max: 1 });
+        let mut task = task_spec("one of a key");
+        task.conditions.concurrency = Some(ConcurrencyLimit { key: key.to_owned(), max: 1 });
         task
     };
     for _ in 0..3 {
-        house.submit(keyed("a")).await;
+        house.submit_spec(keyed("a")).await;
     }
     assert_eq!(load("").await, 1);
-    house.lease(&lease_request(0)).await;
+    house.lease_with(&lease_request(0)).await;
     assert_eq!(load("").await, 1, "it runs, and no other may");
 
     let batch = BatchId(Uuid::from_u128(5));
     for _ in 0..2 {
-        house.submit(TaskSpec { batch: Some(batch), ..spec("of a batch") }).await;
+        house.submit_spec(TaskSpec { batch: Some(batch), ..task_spec("of a batch") }).await;
     }
     assert_eq!(load("").await, 3);
     let budget = Budget { tokens: Some(1), cost_nusd: None };
     let spent = BudgetSpent { batch, budget, message: "1 of 1 tokens".to_owned() };
-    let append = Append {
+    let append = LogAppend {
         stream: StreamId::System(SystemTopic::Budgets),
-        condition: Condition::AtHead,
+        condition: AppendCondition::AtHead,
         events: vec![SystemEvent::from(spent).encode(Turn(0))],
         blobs: Vec::new(),
-        names: Vec::new(),
+        required_blobs: Vec::new(),
         now: Clock::new().now(),
     };
     house.store.append(append).await.expect("appends");
     assert_eq!(load("").await, 1, "a batch at rest wants nobody");
 
-    let mut picky = spec("for a machine that nobody has");
+    let mut picky = task_spec("for a machine that nobody has");
     picky.conditions.selector = "gpu=a100".parse().expect("labels");
-    house.submit(picky.clone()).await;
-    house.submit(picky).await;
+    house.submit_spec(picky.clone()).await;
+    house.submit_spec(picky).await;
     assert_eq!(load("").await, 1, "the worker that is known has no such label");
     assert_eq!(load("?labels=gpu%3Da100,zone%3Db").await, 3, "those that are scaled have it");
     assert_eq!(load("?labels=gpu%3Dh100").await, 1);
     assert_eq!(
-        house.get("/v1/queues/default/load?labels=%3D").await.problem().field.as_deref(),
+        house.get("/v1/queues/default/load?labels=%3D").await.parse_problem().field.as_deref(),
         Some("labels")
     );
     let labels = "gpu=a100".parse().expect("labels");
-    assert_eq!(house.lease(&LeaseRequest { labels, ..lease_request(0) }).await.len(), 1);
+    assert_eq!(house.lease_with(&LeaseRequest { labels, ..lease_request(0) }).await.len(), 1);
     assert_eq!(load("").await, 3, "a worker with that label came, and has one of them");
-    let url = format!("{}/metrics", house.running.url());
-    let text = house.client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+    let url = format!("{}/metrics", house.server.url());
+    let text = house.client.get(&url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");
     let text = text.text().await.expect("text");
     assert!(text.contains("docket_queue_wanted{queue=\"default\"} 3\n"), "{text}");
 }
 
 #[tokio::test]
-async fn a_worker_that_has_ended_is_counted_no_more() {
-    let house = House::open().await;
+async fn ended_worker_is_not_counted() {
+    let house = TestServer::start().await;
     let counted = async || {
-        let url = format!("{}/metrics", house.running.url());
-        let answer = house.client.get(&url).bearer_auth(token(Role::Read)).send().await.expect("answers");
+        let url = format!("{}/metrics", house.server.url());
+        let answer =
+            house.client.get(&url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");
         let text = answer.text().await.expect("text");
         let of = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
@@ -301,18 +306,18 @@ async fn a_worker_that_has_ended_is_counted_no_more() {
         };
         (of("docket_workers"), of("docket_worker_slots"))
     };
-    let room = |full: Option<&str>| Some(Room { slots: 3, full: full.map(str::to_owned) });
+    let room = |full: Option<&str>| Some(WorkerCapacity { slots: 3, full: full.map(str::to_owned) });
     let one = LeaseRequest { room: room(None), ..lease_request(0) };
     let two = LeaseRequest { room: room(None), ..lease_request(0) };
-    house.lease(&one).await;
-    house.lease(&two).await;
+    house.lease_with(&one).await;
+    house.lease_with(&two).await;
     assert_eq!(counted().await, (2.0, 6.0));
     let beat = HeartbeatRequest {
         incarnation: one.incarnation,
         held: Vec::new(),
-        room: room(Some(ROOM_DRAINS)),
+        room: room(Some(CAPACITY_DRAINING)),
         wait_ms: 0,
     };
-    house.post("/v1/heartbeat", token(Role::Worker), &beat).await.good::<Value>();
+    house.post("/v1/heartbeat", token_for(TokenRole::Worker), &beat).await.parse_success::<Value>();
     assert_eq!(counted().await, (1.0, 3.0), "it ended in order");
 }

@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 
-use docket_schema::wire::{Health, ProblemCode};
+use docket_schema::api::{HealthResponse, ProblemCode};
 use serde_json::Value;
 
-use super::support::{House, serve};
+use super::support::{TestServer, serve};
 use crate::{
     clock::Clock,
-    server::{Exposure, ServeError, ServerConfig, start},
+    server::{ListenExposure, ServeError, ServerConfig, start_server},
 };
 
-async fn refusal(house: &House, config: ServerConfig) -> ServeError {
-    match start(Arc::clone(&house.store), config, Arc::new(Clock::new())).await {
+async fn serve_error(house: &TestServer, config: ServerConfig) -> ServeError {
+    match start_server(Arc::clone(&house.store), config, Arc::new(Clock::new())).await {
         Ok(running) => panic!("it serves at {}", running.local_addr()),
         Err(error) => error,
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_says_what_helps() {
-    let house = House::open().await;
-    let taken = ServerConfig::loopback(house.running.local_addr().port(), Vec::new());
-    let error = refusal(&house, taken).await;
+async fn invalid_server_settings_explain_the_fix() {
+    let house = TestServer::start().await;
+    let taken = ServerConfig::loopback(house.server.local_addr().port(), Vec::new());
+    let error = serve_error(&house, taken).await;
     assert!(matches!(error, ServeError::PortInUse(_)));
     assert!(error.to_string().contains("choose another port"), "{error}");
     let mut open = ServerConfig::loopback(0, Vec::new());
     open.bind = "0.0.0.0:0".parse().expect("address");
-    assert!(matches!(refusal(&house, open.clone()).await, ServeError::NotLoopback(_)));
+    assert!(matches!(serve_error(&house, open.clone()).await, ServeError::NotLoopback(_)));
     let mut hasty = ServerConfig::loopback(0, Vec::new());
     hasty.lease_ms = 10;
-    assert!(matches!(refusal(&house, hasty).await, ServeError::Times { .. }));
-    open.exposure = Exposure::Open;
-    let running = start(Arc::clone(&house.store), open, Arc::new(Clock::new())).await.expect("serves");
+    assert!(matches!(serve_error(&house, hasty).await, ServeError::InvalidLeaseTimes { .. }));
+    open.exposure = ListenExposure::Open;
+    let running = start_server(Arc::clone(&house.store), open, Arc::new(Clock::new())).await.expect("serves");
     let url = format!("http://127.0.0.1:{}/healthz", running.local_addr().port());
     let answer = house.client.get(url).send().await.expect("answer");
     assert_eq!(answer.status(), 200);
@@ -40,26 +40,26 @@ async fn what_cannot_be_served_says_what_helps() {
 }
 
 #[tokio::test]
-async fn open_doors_answer_without_a_token_and_say_nothing_else() {
-    let house = House::open().await;
+async fn public_routes_answer_without_a_token_and_reveal_nothing_else() {
+    let house = TestServer::start().await;
     for path in ["/healthz", "/readyz"] {
-        let answer: Health = house.send("GET", path, "", Vec::new(), None).await.good();
+        let answer: HealthResponse = house.send("GET", path, "", Vec::new(), None).await.parse_success();
         assert_eq!(answer.status, "ok");
     }
-    let document: Value = house.send("GET", "/openapi.json", "", Vec::new(), None).await.good();
+    let document: Value = house.send("GET", "/openapi.json", "", Vec::new(), None).await.parse_success();
     assert_eq!(document["openapi"], "3.1.0");
     house.store.close().await;
     let answer = house.send("GET", "/readyz", "", Vec::new(), None).await;
-    assert_eq!(answer.problem().code, ProblemCode::Unavailable);
+    assert_eq!(answer.parse_problem().code, ProblemCode::Unavailable);
 }
 
 #[tokio::test]
-async fn after_shutdown_the_port_is_free_again() {
-    let house = House::open().await;
+async fn shutdown_frees_the_port() {
+    let house = TestServer::start().await;
     let running = serve(Arc::clone(&house.store), 30_000).await;
     let port = running.local_addr().port();
     running.shutdown().await;
     let config = ServerConfig::loopback(port, Vec::new());
-    let again = start(Arc::clone(&house.store), config, Arc::new(Clock::new())).await.expect("serves");
+    let again = start_server(Arc::clone(&house.store), config, Arc::new(Clock::new())).await.expect("serves");
     again.shutdown().await;
 }

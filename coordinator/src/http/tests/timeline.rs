@@ -1,59 +1,59 @@
 //! The timeline of a run: read whole, and only what changed since an event that is known.
 
 use docket_schema::{
-    history::{FoldedRun, TimelineRows, timeline},
+    api::{EventPage, ForkRequest, ForkResponse, ForkSibling, RunTimeline},
+    history::{FoldedRun, TimelineRows, build_timeline},
     ids::{RunId, TaskId},
     run::RunOutcome,
-    wire::{EventPage, ForkRequest, ForkResponse, Sibling, Timeline},
 };
 
-use super::events::{answered, asked, ended, phase, started};
-use super::support::House;
+use super::event_fixtures::{model_answered, model_called, phase_changed, run_ended, run_started};
+use super::support::TestServer;
 use crate::clock;
 
 /// The timeline as it is made of the whole log at once.
-async fn from_log(house: &House, run: RunId, served: &Timeline) -> Timeline {
-    let page: EventPage = house.get(&format!("/v1/runs/{run}/events?lineage=true")).await.good();
-    let folded = FoldedRun::read(page.events).expect("folds");
+async fn timeline_from_log(house: &TestServer, run: RunId, served: &RunTimeline) -> RunTimeline {
+    let page: EventPage = house.get(&format!("/v1/runs/{run}/events?lineage=true")).await.parse_success();
+    let folded = FoldedRun::from_events(page.events).expect("folds");
     let mut rows = TimelineRows::default();
     rows.update(&folded);
-    timeline(run, served.task, served.head, &folded, rows.since(&folded, 0).to_vec())
+    build_timeline(run, served.task, served.head, &folded, rows.rows_since(&folded, 0).to_vec())
 }
 
 #[tokio::test]
-async fn what_changed_after_an_event_completes_what_was_known_then() {
-    let house = House::open().await;
-    let lease = house.leased().await;
+async fn timeline_pages_after_an_event_complete_the_earlier_page() {
+    let house = TestServer::start().await;
+    let lease = house.submit_and_lease().await;
     let path = format!("/v1/runs/{}/timeline", lease.run);
-    let empty: Timeline = house.get(&path).await.good();
+    let empty: RunTimeline = house.get(&path).await.parse_success();
     assert_eq!((empty.head.0, empty.turns.len(), empty.standing.as_str()), (0, 0, "not ended"));
     let mut known = vec![empty];
     let mut head = 0;
     for events in [
-        vec![started(lease.task, lease.run)],
-        vec![asked(1)],
-        vec![answered(1), phase(1)],
-        vec![asked(2), answered(2)],
-        vec![ended(RunOutcome::Succeeded, 2)],
+        vec![run_started(lease.task, lease.run)],
+        vec![model_called(1)],
+        vec![model_answered(1), phase_changed(1)],
+        vec![model_called(2), model_answered(2)],
+        vec![run_ended(RunOutcome::Succeeded, 2)],
     ] {
         let count = events.len() as u64;
-        house.appended(&lease, head, events).await;
+        house.append_ok(&lease, head, events).await;
         head += count;
-        let whole: Timeline = house.get(&path).await.good();
+        let whole: RunTimeline = house.get(&path).await.parse_success();
         assert_eq!(whole.head.0, head);
-        assert_eq!(from_log(&house, lease.run, &whole).await, whole);
+        assert_eq!(timeline_from_log(&house, lease.run, &whole).await, whole);
         for before in &known {
-            let news: Timeline = house.get(&format!("{path}?after={}", before.head)).await.good();
+            let news: RunTimeline = house.get(&format!("{path}?after={}", before.head)).await.parse_success();
             let first = news.turns[0].turn;
             let mut turns = before.turns.clone();
             turns.retain(|row| row.turn < first);
             turns.extend(news.turns.iter().cloned());
-            assert_eq!(Timeline { turns, ..news }, whole, "after {}", before.head);
+            assert_eq!(RunTimeline { turns, ..news }, whole, "after {}", before.head);
         }
         known.push(whole);
     }
     let turns = async |after: u64| {
-        let answer: Timeline = house.get(&format!("{path}?after={after}")).await.good();
+        let answer: RunTimeline = house.get(&format!("{path}?after={after}")).await.parse_success();
         answer.turns.iter().map(|row| row.turn).collect::<Vec<_>>()
     };
     assert_eq!(turns(0).await, [0, 1, 2]);
@@ -64,7 +64,7 @@ async fn what_changed_after_an_event_completes_what_was_known_then() {
     assert_eq!(house.get(&format!("/v1/runs/{}/timeline", clock::new_id())).await.status, 404);
 
     // A fork begins with the turns that it shares; its own events are counted from 1.
-    let siblings = vec![Sibling { task: TaskId(clock::new_id()), run: RunId(clock::new_id()) }];
+    let siblings = vec![ForkSibling { task: TaskId(clock::new_id()), run: RunId(clock::new_id()) }];
     let request = ForkRequest {
         turn: Some(1),
         siblings,
@@ -74,11 +74,12 @@ async fn what_changed_after_an_event_completes_what_was_known_then() {
         hint: None,
         edit: None,
     };
-    let made: ForkResponse = house.admin(&format!("/v1/runs/{}/fork", lease.run), &request).await.good();
+    let made: ForkResponse =
+        house.post_as_admin(&format!("/v1/runs/{}/fork", lease.run), &request).await.parse_success();
     let fork = made.siblings[0].run;
-    let whole: Timeline = house.get(&format!("/v1/runs/{fork}/timeline")).await.good();
+    let whole: RunTimeline = house.get(&format!("/v1/runs/{fork}/timeline")).await.parse_success();
     assert_eq!((whole.head.0, whole.turns.len()), (1, 2));
-    assert_eq!(from_log(&house, fork, &whole).await, whole);
-    let news: Timeline = house.get(&format!("/v1/runs/{fork}/timeline?after=1")).await.good();
+    assert_eq!(timeline_from_log(&house, fork, &whole).await, whole);
+    let news: RunTimeline = house.get(&format!("/v1/runs/{fork}/timeline?after=1")).await.parse_success();
     assert_eq!(news.turns, whole.turns[1..]);
 }

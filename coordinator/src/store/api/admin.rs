@@ -11,12 +11,12 @@ use std::{
 
 use docket_schema::ids::Timestamp;
 
-use super::{CoordinatorHints, StoreError, StoreFuture, Taken, Term};
-use crate::meter::HistogramView;
+use super::{CoordinatorHints, StoreError, StoreFuture, TermOutcome, TermRequest};
+use crate::metrics::HistogramSnapshot;
 
 /// A difference between a projection and the log it is derived from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Difference {
+pub struct ProjectionDifference {
     /// Table.
     pub table: &'static str,
     /// Row.
@@ -29,7 +29,7 @@ pub struct Difference {
     pub derived: String,
 }
 
-impl Difference {
+impl ProjectionDifference {
     pub(crate) fn new(table: &'static str, key: &str, column: &str, stored: &str, derived: &str) -> Self {
         Self {
             table,
@@ -43,31 +43,31 @@ impl Difference {
 
 /// Progress of a rebuild: streams examined, and of how many; zeros before it begins.
 #[derive(Debug, Default)]
-pub struct Rebuilding {
-    done: AtomicU64,
-    streams: AtomicU64,
+pub struct RebuildProgress {
+    examined_streams: AtomicU64,
+    total_streams: AtomicU64,
 }
 
-impl Rebuilding {
+impl RebuildProgress {
     /// Streams that were examined, and how many there are.
-    pub fn seen(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.streams.load(Ordering::Relaxed))
+    pub fn examined_and_total(&self) -> (u64, u64) {
+        (self.examined_streams.load(Ordering::Relaxed), self.total_streams.load(Ordering::Relaxed))
     }
 
     /// Starts from zero, also where a transaction that failed is tried again.
-    pub(crate) fn begin(&self, streams: u64) {
-        self.done.store(0, Ordering::Relaxed);
-        self.streams.store(streams, Ordering::Relaxed);
+    pub(crate) fn restart(&self, streams: u64) {
+        self.examined_streams.store(0, Ordering::Relaxed);
+        self.total_streams.store(streams, Ordering::Relaxed);
     }
 
     pub(crate) fn add_stream(&self) {
-        self.done.fetch_add(1, Ordering::Relaxed);
+        self.examined_streams.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// What the store did since it was opened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StoreMeters {
+pub struct StoreMetrics {
     /// Appends by holders, followers and the inbox of runs that were answered without a fault of the store.
     pub appends: u64,
     /// Commands and submits likewise.
@@ -75,11 +75,11 @@ pub struct StoreMeters {
     /// Leases that were granted.
     pub leases: u64,
     /// Requests that the store could not carry out.
-    pub failed: u64,
+    pub failed_requests: u64,
     /// How many requests shared a transaction.
-    pub batch_asks: HistogramView,
+    pub batch_requests: HistogramSnapshot,
     /// How long such a transaction took, with all its tries.
-    pub batch_times: HistogramView,
+    pub batch_times: HistogramSnapshot,
 }
 
 /// Runs a store: what its coordinators share, and what a person asks of it.
@@ -88,28 +88,31 @@ pub struct StoreMeters {
 ///
 /// Invariants: the secret is made once and is the same for every coordinator of a store. At most one holder has a term at
 /// a time by the store's clock. A rebuild changes projections alone, never the log.
-pub trait Admin {
+pub trait StoreAdmin {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 
     /// The way to tell other coordinators of the store that there is news; `None` if there can be no others.
-    fn hints(&self) -> Option<Arc<dyn CoordinatorHints>>;
+    fn coordinator_hints(&self) -> Option<Arc<dyn CoordinatorHints>>;
 
     /// The time of the server that all coordinators of the store share; `None` if there is none.
-    fn time(&self) -> StoreFuture<'_, Result<Option<Timestamp>, StoreError>>;
+    fn database_time(&self) -> StoreFuture<'_, Result<Option<Timestamp>, StoreError>>;
 
     /// Takes a term, or continues the caller's own.
-    fn take_term(&self, term: Term) -> StoreFuture<'_, Result<Taken, StoreError>>;
+    fn acquire_term(&self, term: TermRequest) -> StoreFuture<'_, Result<TermOutcome, StoreError>>;
 
     /// The secret that run tokens are made with: `fresh`, or the one that was made before.
-    fn secret(&self, fresh: [u8; 32]) -> StoreFuture<'_, Result<[u8; 32], StoreError>>;
+    fn load_or_create_secret(&self, fresh: [u8; 32]) -> StoreFuture<'_, Result<[u8; 32], StoreError>>;
 
     /// Derives every projection from the log, compares, and writes what the log says.
     /// Lease deadlines are not compared: heartbeats are no events.
-    fn rebuild(&self, seen: Arc<Rebuilding>) -> StoreFuture<'_, Result<Vec<Difference>, StoreError>>;
+    fn rebuild_projections(
+        &self,
+        seen: Arc<RebuildProgress>,
+    ) -> StoreFuture<'_, Result<Vec<ProjectionDifference>, StoreError>>;
 
     /// What this store did since it was opened here.
-    fn meters(&self) -> StoreMeters;
+    fn metrics(&self) -> StoreMetrics;
 
     /// Ends background work; what was acknowledged is durable.
     fn close(&self) -> StoreFuture<'_, ()>;
@@ -125,12 +128,12 @@ pub struct WriterStall {
     /// Requests that wait for it.
     pub waiting: usize,
     /// What its last try failed at, where one has failed.
-    pub obstacle: Option<&'static str>,
+    pub last_error: Option<&'static str>,
 }
 
 impl fmt::Display for WriterStall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stalled_for, doing, waiting, obstacle } = self;
+        let Self { stalled_for, doing, waiting, last_error: obstacle } = self;
         write!(
             f,
             "the store's writer has made no progress for {} s ({doing}; requests waiting: {waiting})",

@@ -1,10 +1,10 @@
 //! The archive's part of a store: streams that leave the log, and their stubs.
 
 use docket_schema::{
+    api::{ArchivedTaskPage, ArchivedTaskQuery},
     event::{Envelope, Head},
     ids::{BlobHash, QueueName, StreamId, TaskId, Timestamp},
-    system::{ArchivedTask, RunOf, StreamsArchived},
-    wire::{ArchivedTaskPage, ArchivedTaskQuery},
+    system::{ArchivedTask, StreamsArchived, TaskRunRef},
 };
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use super::{StoreError, StoreFuture};
 
 /// A stream that is archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stub {
+pub struct ArchiveStub {
     /// Which.
     pub stream: StreamId,
     /// Its last event.
@@ -20,7 +20,7 @@ pub struct Stub {
     /// When it was archived.
     pub archived_at: Timestamp,
     /// Where the archive is.
-    pub place: String,
+    pub location: String,
     /// The file's name there.
     pub file: String,
     /// BLAKE3 of the file.
@@ -33,7 +33,7 @@ pub struct Stub {
 
 /// A task whose retention may be over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedTask {
     /// Which.
     pub task: TaskId,
     /// When it ended.
@@ -43,13 +43,13 @@ pub struct Ended {
 }
 
 /// The last task of a page of such tasks.
-pub type AfterEnded = (Timestamp, TaskId);
+pub type EndedTaskCursor = (Timestamp, TaskId);
 
 /// The queues whose tasks are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Queues {
+pub enum QueueSelection {
     /// This one.
-    One(QueueName),
+    Only(QueueName),
     /// All but these.
     AllBut(Vec<QueueName>),
 }
@@ -59,25 +59,25 @@ pub enum Queues {
 pub enum ArchiveRefusal {
     /// It is not there: another coordinator archived it, or it never existed.
     #[error("{0} is not here any more")]
-    Gone(StreamId),
+    NotFound(StreamId),
     /// Events were appended since it was copied.
     #[error("{0} went on while it was copied")]
-    WentOn(StreamId),
+    ChangedSinceCopy(StreamId),
     /// The task has not ended, or not long ago.
     #[error("task {0} has not ended")]
-    NotEnded(TaskId),
+    TaskNotEnded(TaskId),
     /// A run may still be written to.
     #[error("{0} is not closed")]
-    NotClosed(StreamId),
+    StreamNotClosed(StreamId),
     /// A run that is not in the file shares the history of one that is.
     #[error("another run stands on {0}")]
-    StoodOn(StreamId),
+    HasDescendant(StreamId),
     /// A task that has not ended waits for it, and keeps waiting because it failed.
     #[error("another task waits for task {0}, which may be retried yet")]
-    WaitedFor(TaskId),
+    HasDependent(TaskId),
     /// It cannot be part of a family.
     #[error("{0} is no stream that can be archived")]
-    NoFamily(StreamId),
+    NotArchivable(StreamId),
 }
 
 /// A refusal, or the store's fault.
@@ -93,7 +93,7 @@ pub enum ArchiveError {
 
 /// A family that comes back from a file, checked. Its blobs must be stored.
 #[derive(Debug, Clone)]
-pub struct Restore {
+pub struct RestoreRequest {
     /// Its first task.
     pub task: TaskId,
     /// Who brings it back.
@@ -101,18 +101,18 @@ pub struct Restore {
     /// Its streams in the order of the file.
     pub streams: Vec<RestoreStream>,
     /// The blobs that they need.
-    pub names: Vec<BlobHash>,
+    pub required_blobs: Vec<BlobHash>,
     /// Where it comes to.
-    pub into: Into,
+    pub destination: RestoreDestination,
 }
 
 /// Where a family comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Into {
+pub enum RestoreDestination {
     /// The log it left: a stub stands for each of its streams.
-    ItsLog,
+    OriginalLog,
     /// A store of its own, to be looked at.
-    Scratch,
+    ScratchStore,
 }
 
 /// A stream that comes back.
@@ -121,7 +121,7 @@ pub struct RestoreStream {
     /// Which.
     pub stream: StreamId,
     /// For a run: its place in its task.
-    pub run_of: Option<RunOf>,
+    pub run_of: Option<TaskRunRef>,
     /// Its events from the first on, at least one.
     pub events: Vec<Envelope>,
 }
@@ -134,7 +134,7 @@ pub enum RestoreError {
     NotArchived(StreamId),
     /// It is here.
     #[error("{0} is here already")]
-    Here(StreamId),
+    AlreadyPresent(StreamId),
     /// A needed blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),
@@ -149,32 +149,44 @@ pub enum RestoreError {
 ///
 /// Invariants: what shares history leaves and comes back together, each in one transaction. No event is deleted without a
 /// stub of its stream's very head, and the stubs can be derived from `system/archive`.
-pub trait Archives {
+pub trait ArchiveStore {
     /// Tasks that ended before `before`, oldest end first, after `after`.
-    fn ended(
+    fn list_ended_tasks(
         &self,
         before: Timestamp,
-        queues: Queues,
-        after: Option<AfterEnded>,
+        queues: QueueSelection,
+        after: Option<EndedTaskCursor>,
         limit: u32,
-    ) -> StoreFuture<'_, Result<Vec<Ended>, StoreError>>;
+    ) -> StoreFuture<'_, Result<Vec<EndedTask>, StoreError>>;
 
     /// Removes a family of streams that was copied and read back, all of it or nothing, records it, and
     /// leaves a stub for each.
-    fn remove(&self, archived: StreamsArchived, now: Timestamp) -> StoreFuture<'_, Result<(), ArchiveError>>;
+    fn remove_archived(
+        &self,
+        archived: StreamsArchived,
+        now: Timestamp,
+    ) -> StoreFuture<'_, Result<(), ArchiveError>>;
 
     /// Writes a family of streams as they were, all of it or nothing, and records it.
-    fn restore(&self, restore: Restore, now: Timestamp) -> StoreFuture<'_, Result<(), RestoreError>>;
+    fn restore_streams(
+        &self,
+        restore: RestoreRequest,
+        now: Timestamp,
+    ) -> StoreFuture<'_, Result<(), RestoreError>>;
 
     /// Stubs of archived streams, after `after` in order of their names.
-    fn stubs(&self, after: Option<StreamId>, limit: u32) -> StoreFuture<'_, Result<Vec<Stub>, StoreError>>;
+    fn list_stubs(
+        &self,
+        after: Option<StreamId>,
+        limit: u32,
+    ) -> StoreFuture<'_, Result<Vec<ArchiveStub>, StoreError>>;
 
     /// Archived tasks, newest first.
-    fn archived_tasks(
+    fn list_archived_tasks(
         &self,
         query: ArchivedTaskQuery,
     ) -> StoreFuture<'_, Result<ArchivedTaskPage, StoreError>>;
 
     /// The stub of a task or run.
-    fn stub(&self, id: Uuid) -> StoreFuture<'_, Result<Option<Stub>, StoreError>>;
+    fn find_stub(&self, id: Uuid) -> StoreFuture<'_, Result<Option<ArchiveStub>, StoreError>>;
 }

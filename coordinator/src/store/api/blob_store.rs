@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use docket_schema::{
+    api::BlobCheckResponse,
     content::BlobRef,
     ids::{BlobHash, Timestamp},
-    wire::BlobCheck,
 };
 
 use super::{StoreError, StoreFuture};
@@ -29,11 +29,11 @@ pub struct BlobTotals {
 
 /// Where large blobs are stored instead of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlobsOutside {
+pub struct ExternalBlobSettings {
     /// `file:///FOLDER` or `s3://BUCKET/PREFIX`.
-    pub to: String,
+    pub url: String,
     /// From which size on, in bytes.
-    pub over: u64,
+    pub min_bytes: u64,
 }
 
 /// Stores blobs and reads them.
@@ -47,17 +47,18 @@ pub trait BlobStore {
     fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> StoreFuture<'_, Result<(), StoreError>>;
 
     /// A blob's bytes, uncompressed and checked against its hash.
-    fn blob(&self, hash: BlobHash) -> StoreFuture<'_, Result<Option<Bytes>, StoreError>>;
+    fn read_blob(&self, hash: BlobHash) -> StoreFuture<'_, Result<Option<Bytes>, StoreError>>;
 
     /// Reads stored blobs in the order of their hashes, from the one after `after`, and hashes them
     /// again: as many as make a part of bounded size.
-    fn check_blobs(&self, after: Option<BlobHash>) -> StoreFuture<'_, Result<BlobCheck, StoreError>>;
+    fn check_blobs(&self, after: Option<BlobHash>) -> StoreFuture<'_, Result<BlobCheckResponse, StoreError>>;
 
     /// Which of these are stored.
-    fn blobs_present(&self, hashes: Vec<BlobHash>) -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>>;
+    fn find_present_blobs(&self, hashes: Vec<BlobHash>)
+    -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>>;
 
     /// Which of these are stored; those are kept from garbage collection as if they had just been stored.
-    fn keep_blobs(
+    fn touch_blobs(
         &self,
         hashes: Vec<BlobHash>,
         now: Timestamp,
@@ -67,7 +68,7 @@ pub trait BlobStore {
     fn blob_totals(&self) -> StoreFuture<'_, Result<BlobTotals, StoreError>>;
 
     /// Blobs not touched since `since`, after `after` in order of their hashes, at most `limit`.
-    fn untouched_blobs(
+    fn list_untouched_blobs(
         &self,
         since: Timestamp,
         after: Option<BlobHash>,
@@ -85,5 +86,9 @@ pub trait BlobStore {
 
     /// Files of blobs outside of the database which no row names and that were written before `since`:
     /// how many, and their bytes; and deletes them if `delete` says so. `since` as for [`BlobStore::drop_blobs`].
-    fn stray_blobs(&self, since: Timestamp, delete: bool) -> StoreFuture<'_, Result<(u64, u64), StoreError>>;
+    fn sweep_stray_blobs(
+        &self,
+        since: Timestamp,
+        delete: bool,
+    ) -> StoreFuture<'_, Result<(u64, u64), StoreError>>;
 }

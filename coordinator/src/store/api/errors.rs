@@ -7,7 +7,7 @@ use docket_schema::{
     ids::{BlobHash, Epoch, Seq, TaskId},
 };
 
-use crate::decide::Rejection;
+use crate::decide::CommandRejection;
 
 /// A future that a store gives back: boxed, so that the rest of the coordinator holds one `dyn Store`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -70,7 +70,7 @@ pub enum StoreError {
     },
     /// Another build of docket made the schema: a newer one, or one whose steps differ.
     #[error("the database's schema does not fit this build: {what}")]
-    OtherBuild {
+    SchemaMismatch {
         /// What, and what helps.
         what: String,
     },
@@ -82,7 +82,7 @@ pub enum StoreError {
     },
     /// A fault of docket in its own SQL.
     #[error("a fault of docket in the {backend} store while {doing}")]
-    Fault {
+    Internal {
         /// `sqlite` or `postgres`.
         backend: &'static str,
         /// What was being done.
@@ -119,7 +119,7 @@ fn read_only_remedy(backend: &str) -> &'static str {
 pub(crate) const DATABASE_ANSWER_PREFIX: &str = "error returned from database: ";
 
 /// The store holds something that docket cannot have written.
-pub(crate) const fn corrupt(what: String) -> StoreError {
+pub(crate) const fn corrupt_error(what: String) -> StoreError {
     StoreError::Corrupt { what }
 }
 
@@ -131,8 +131,8 @@ impl StoreError {
             | Self::ReadOnly { source, .. }
             | Self::Full { source, .. }
             | Self::Damaged { source, .. }
-            | Self::Fault { source, .. } => matches!(source, sqlx::Error::Database(_)),
-            Self::Corrupt { .. } | Self::OtherBuild { .. } | Self::Schema { .. } => false,
+            | Self::Internal { source, .. } => matches!(source, sqlx::Error::Database(_)),
+            Self::Corrupt { .. } | Self::SchemaMismatch { .. } | Self::Schema { .. } => false,
         }
     }
 }
@@ -167,19 +167,19 @@ pub enum AppendError {
     Closed,
     /// There is no such stream.
     #[error("there is no such stream")]
-    NoStream,
+    StreamNotFound,
     /// A named blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),
     /// A new task waits for one that nobody knows.
     #[error("there is no task {0} to wait for: submit it first, or before this one in the same request")]
-    NoDependency(TaskId),
+    DependencyNotFound(TaskId),
     /// A new task has the id of another one.
     #[error(transparent)]
-    IdTaken(Box<TakenId>),
+    TaskIdConflict(Box<TaskIdConflict>),
     /// The command that belongs to the append was rejected.
     #[error(transparent)]
-    Rejected(#[from] Rejection),
+    Rejected(#[from] CommandRejection),
     /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -191,7 +191,7 @@ pub enum AppendError {
     "task id {id} already exists with other content: `{existing}` (this request: `{requested}`); they differ in \
      `{field}`; choose another id for the new task"
 )]
-pub struct TakenId {
+pub struct TaskIdConflict {
     /// The id.
     pub id: TaskId,
     /// Title of the task that has it, shortened.
@@ -207,10 +207,10 @@ pub struct TakenId {
 pub enum CommandError {
     /// There is no such task.
     #[error("there is no task {0}")]
-    NoTask(TaskId),
+    TaskNotFound(TaskId),
     /// The task's state does not allow it.
     #[error(transparent)]
-    Rejected(#[from] Rejection),
+    Rejected(#[from] CommandRejection),
     /// The run's part was refused.
     #[error("the run's part of the command was refused")]
     Append(#[source] Box<AppendError>),

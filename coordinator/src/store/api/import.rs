@@ -3,7 +3,7 @@
 use docket_schema::{
     event::Envelope,
     ids::{BlobHash, RunId, Seq, StreamId, TaskId},
-    system::{RunOf, StreamImported},
+    system::{StreamImported, TaskRunRef},
 };
 
 use super::StoreError;
@@ -11,7 +11,7 @@ use super::StoreError;
 /// A run from another installation with its lineage, checked: every chain holds and begins at its
 /// beginning, every stream folds, each run stands on the end of the one before it.
 #[derive(Debug, Clone)]
-pub struct Import {
+pub struct RunImport {
     /// The run.
     pub run: RunId,
     /// Its task.
@@ -23,7 +23,7 @@ pub struct Import {
     /// Its streams: tasks first, then runs, each after the one it stands on.
     pub streams: Vec<ImportStream>,
     /// The blobs its events need: they must be there already.
-    pub names: Vec<BlobHash>,
+    pub required_blobs: Vec<BlobHash>,
 }
 
 /// A stream of an import.
@@ -32,14 +32,14 @@ pub struct ImportStream {
     /// Which.
     pub stream: StreamId,
     /// For a run: its place in its task.
-    pub run_of: Option<RunOf>,
+    pub run_of: Option<TaskRunRef>,
     /// Its events from the first on, at least one.
     pub events: Vec<Envelope>,
 }
 
 /// The outcome of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Imported {
+pub struct ImportOutcome {
     /// The streams it began or continued; none = all of it existed already.
     pub streams: Vec<StreamImported>,
 }
@@ -57,7 +57,7 @@ pub enum ImportError {
     },
     /// The stream goes on here.
     #[error("{stream} lives here and ends at event {here}, the file goes on to {file}; nothing was imported")]
-    Lives {
+    DivergingRun {
         /// The stream.
         stream: StreamId,
         /// Its head here.

@@ -19,23 +19,24 @@ mod store;
 mod task_queue;
 mod terms;
 
-pub use admin::{Admin, Difference, Rebuilding, StoreMeters, WriterHealth, WriterStall};
+pub use admin::{ProjectionDifference, RebuildProgress, StoreAdmin, StoreMetrics, WriterHealth, WriterStall};
 pub use archives::{
-    AfterEnded, ArchiveError, ArchiveRefusal, Archives, Ended, Into, Queues, Restore, RestoreError,
-    RestoreStream, Stub,
+    ArchiveError, ArchiveRefusal, ArchiveStore, ArchiveStub, EndedTask, EndedTaskCursor, QueueSelection,
+    RestoreDestination, RestoreError, RestoreRequest, RestoreStream,
 };
-pub use blob_store::{BlobStore, BlobTotals, BlobsOutside, NewBlob};
-pub use errors::{AppendError, CommandError, StoreError, StoreFuture, TakenId};
-pub(crate) use errors::{DATABASE_ANSWER_PREFIX, corrupt};
-pub use event_log::{Append, Appended, Condition, EachEvent, EventLog};
-pub use hints::{CoordinatorHints, Heard, Hint, HintListener};
-pub use import::{Import, ImportError, ImportStream, Imported};
-pub use overview::{OverviewRows, Overviews};
-pub use queue_reads::{Holding, QueueReads, RunAndFirst, Standing, TaskAndDeadline};
-pub use reports::{Reported, Reports};
+pub use blob_store::{BlobStore, BlobTotals, ExternalBlobSettings, NewBlob};
+pub use errors::{AppendError, CommandError, StoreError, StoreFuture, TaskIdConflict};
+pub(crate) use errors::{DATABASE_ANSWER_PREFIX, corrupt_error};
+pub use event_log::{AppendCondition, AppendOutcome, EventLog, EventVisitor, LogAppend};
+pub use hints::{CoordinatorHints, HintListener, HintMessage, WakeupHint};
+pub use import::{ImportError, ImportOutcome, ImportStream, RunImport};
+pub use overview::{OverviewReads, OverviewRows};
+pub use queue_reads::{QueueReads, RunLeaseState, RunWithFirstEvent, StatusRows, TaskWithDeadline};
+pub use reports::{ReportReads, ReportScope};
 pub use store::Store;
 pub use task_queue::{
-    CommandBlobs, Decide, Due, Granted, Heartbeat, InboxAct, InboxFound, InboxMove, InboxMoved, Leased,
-    NewFork, NewTask, Permitted, Renewed, Reserved, TaskQueue,
+    BudgetReservation, CommandBlobs, DecideFn, DueTasks, GrantedLease, HeartbeatOutcome, InboxAction,
+    InboxContent, InboxMove, InboxOutcome, LeaseOutcome, NewFork, NewTask, PermitOutcome, TaskQueue,
+    WorkerHeartbeat,
 };
-pub use terms::{LEASE_MS_MAX, Taken, Term, Trust};
+pub use terms::{DeadlineTrust, LEASE_MS_MAX, TermOutcome, TermRequest};

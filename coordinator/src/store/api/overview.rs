@@ -1,10 +1,11 @@
 //! The overview: what a person looks at first.
 
 use docket_schema::{
-    ids::{BatchId, TaskId, Timestamp},
-    wire::{
-        BlockedCount, BudgetNear, HourCount, HourSubmitted, QueueView, StateCount, TaskBrief, WorkerView,
+    api::{
+        BlockedCount, HourlyEndCount, HourlySubmitCount, NearlySpentBudget, QueueView, StateCount,
+        TaskSummary, WorkerView,
     },
+    ids::{BatchId, TaskId, Timestamp},
 };
 
 use super::{StoreError, StoreFuture};
@@ -13,19 +14,19 @@ use super::{StoreError, StoreFuture};
 #[derive(Debug)]
 pub struct OverviewRows {
     /// Tasks that wait for a person, the newest first.
-    pub asks: Vec<TaskBrief>,
+    pub awaiting_person: Vec<TaskSummary>,
     /// Blocked tasks, by what for.
     pub blocked: Vec<BlockedCount>,
     /// Discarded tasks, whenever that was, the last first.
-    pub discarded: Vec<TaskBrief>,
+    pub discarded: Vec<TaskSummary>,
     /// How many there are in all.
     pub discarded_count: u64,
     /// Budgets that are nearly spent.
-    pub budgets: Vec<BudgetNear>,
+    pub budgets_near_limit: Vec<NearlySpentBudget>,
     /// Tasks that run, by since when.
-    pub running: Vec<TaskBrief>,
+    pub running: Vec<TaskSummary>,
     /// Ended ones, the last first.
-    pub ended: Vec<TaskBrief>,
+    pub recently_ended: Vec<TaskSummary>,
     /// How many ended, by state.
     pub ended_counts: Vec<StateCount>,
     /// All of them, by state.
@@ -37,15 +38,15 @@ pub struct OverviewRows {
     /// The workers.
     pub workers: Vec<WorkerView>,
     /// Ended tasks by hour.
-    pub hours: Vec<HourCount>,
+    pub ended_by_hour: Vec<HourlyEndCount>,
     /// Submitted tasks by hour.
-    pub submitted: Vec<HourSubmitted>,
+    pub submitted_by_hour: Vec<HourlySubmitCount>,
 }
 
 /// Reads for the overview and for notifications. Every method fails only with [`StoreError`].
-pub trait Overviews {
+pub trait OverviewReads {
     /// The overview at `now`: tasks that ended since `since`, workers heard of since `heard`.
-    fn overview(
+    fn read_overview(
         &self,
         now: Timestamp,
         since: Timestamp,
@@ -53,11 +54,11 @@ pub trait Overviews {
     ) -> StoreFuture<'_, Result<OverviewRows, StoreError>>;
 
     /// The batches of the tasks that wait for this one, directly or not; not all where they are very many.
-    fn batches_behind(&self, task: TaskId) -> StoreFuture<'_, Result<Vec<BatchId>, StoreError>>;
+    fn dependent_batches(&self, task: TaskId) -> StoreFuture<'_, Result<Vec<BatchId>, StoreError>>;
 
     /// How many tasks have ended and are not archived, by state.
-    fn ended_counts(&self) -> StoreFuture<'_, Result<Vec<StateCount>, StoreError>>;
+    fn count_ended_tasks(&self) -> StoreFuture<'_, Result<Vec<StateCount>, StoreError>>;
 
     /// How many completed tasks nothing verified.
-    fn unverified_count(&self) -> StoreFuture<'_, Result<u64, StoreError>>;
+    fn count_unverified_tasks(&self) -> StoreFuture<'_, Result<u64, StoreError>>;
 }

@@ -1,15 +1,15 @@
 //! Tasks of a report, a page at a time.
 
 use docket_schema::{
+    api::ReportCursor,
     ids::{BatchId, TaskId, Timestamp},
-    wire::ReportPlace,
 };
 
 use super::{StoreError, StoreFuture};
 
 /// The tasks that a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reported {
+pub enum ReportScope {
     /// Those of a batch, by id.
     Batch(BatchId),
     /// Those that ended at the first instant or later and before the second, by when they did.
@@ -20,13 +20,13 @@ pub enum Reported {
 }
 
 /// Lists the tasks that a report is about. Fails only with [`StoreError`].
-pub trait Reports {
+pub trait ReportReads {
     /// Tasks that have begun, the newest first, behind `after`, at most `limit`; each with its place. Fewer than `limit`
     /// are the last ones. A caller that stops before the last leaves out the oldest.
-    fn reported(
+    fn list_report_tasks(
         &self,
-        of: Reported,
-        after: Option<ReportPlace>,
+        of: ReportScope,
+        after: Option<ReportCursor>,
         limit: u32,
-    ) -> StoreFuture<'_, Result<Vec<(ReportPlace, TaskId)>, StoreError>>;
+    ) -> StoreFuture<'_, Result<Vec<(ReportCursor, TaskId)>, StoreError>>;
 }

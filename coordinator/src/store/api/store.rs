@@ -1,6 +1,9 @@
 //! All of a store, for callers that hold one `dyn Store`.
 
-use super::{Admin, Archives, BlobStore, EventLog, Overviews, QueueReads, Reports, TaskQueue, WriterHealth};
+use super::{
+    ArchiveStore, BlobStore, EventLog, OverviewReads, QueueReads, ReportReads, StoreAdmin, TaskQueue,
+    WriterHealth,
+};
 
 /// The store: every part of it. Implemented by what implements the parts; a `dyn Store` can be passed where a part is
 /// wanted.
@@ -9,10 +12,10 @@ pub trait Store:
     + TaskQueue
     + BlobStore
     + QueueReads
-    + Admin
-    + Archives
-    + Overviews
-    + Reports
+    + StoreAdmin
+    + ArchiveStore
+    + OverviewReads
+    + ReportReads
     + WriterHealth
     + Send
     + Sync
@@ -25,10 +28,10 @@ impl<T> Store for T where
         + TaskQueue
         + BlobStore
         + QueueReads
-        + Admin
-        + Archives
-        + Overviews
-        + Reports
+        + StoreAdmin
+        + ArchiveStore
+        + OverviewReads
+        + ReportReads
         + WriterHealth
         + Send
         + Sync

@@ -1,19 +1,19 @@
 //! The queue's writes: submits, leases, commands on tasks, permits for model calls, the inbox.
 
 use docket_schema::{
+    api::{HeldLease, InboxRow, LeaseRequest, LostLease, WorkerCapacity},
     event::{Head, NewEvent},
     ids::{BatchId, BlobHash, Epoch, IncarnationId, RunId, TaskId, Timestamp},
-    system::{Budget, CallCost, PermitCost},
+    system::{Budget, MaxCallCost, PermitCost},
     task::{ForkedFrom, TaskRecord, TaskSpec},
-    wire::{Held, InboxRow, LeaseRequest, LostLease, Room},
 };
 
-use super::{AppendError, Appended, CommandError, NewBlob, StoreError, StoreFuture};
-use crate::decide::{Plan, Rejection};
+use super::{AppendError, AppendOutcome, CommandError, NewBlob, StoreError, StoreFuture};
+use crate::decide::{CommandPlan, CommandRejection};
 
 /// A decision to be made inside the store's transaction, on the record as it is there.
 /// May be called again if the transaction has to be repeated, so it must be pure.
-pub type Decide = Box<dyn Fn(&TaskRecord) -> Result<Plan, Rejection> + Send + Sync>;
+pub type DecideFn = Box<dyn Fn(&TaskRecord) -> Result<CommandPlan, CommandRejection> + Send + Sync>;
 
 /// Blobs that come with a command.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +21,7 @@ pub struct CommandBlobs {
     /// Stored in the same transaction.
     pub blobs: Vec<NewBlob>,
     /// Must be there already.
-    pub names: Vec<BlobHash>,
+    pub required_blobs: Vec<BlobHash>,
 }
 
 /// A task as it is submitted.
@@ -45,12 +45,12 @@ pub struct NewFork {
     /// The first events of its stream: `Forked` first.
     pub events: Vec<NewEvent>,
     /// Blobs that these name: must be stored.
-    pub names: Vec<BlobHash>,
+    pub required_blobs: Vec<BlobHash>,
 }
 
 /// A lease as the store grants it; the HTTP layer adds token and times.
 #[derive(Debug, Clone)]
-pub struct Granted {
+pub struct GrantedLease {
     /// The task after `TaskLeased`.
     pub record: TaskRecord,
     /// The run that begins or continues.
@@ -63,27 +63,27 @@ pub struct Granted {
 
 /// The answer to a lease request.
 #[derive(Debug, Clone, Default)]
-pub struct Leased {
+pub struct LeaseOutcome {
     /// The leases that the worker now has.
-    pub leases: Vec<Granted>,
+    pub leases: Vec<GrantedLease>,
     /// A person wants the worker to take no more and to end.
     pub drain: bool,
 }
 
 /// A heartbeat of a worker: its leases.
 #[derive(Debug, Clone)]
-pub struct Heartbeat {
+pub struct WorkerHeartbeat {
     /// The worker.
     pub incarnation: IncarnationId,
     /// The leases it believes to have.
-    pub held: Vec<Held>,
+    pub leases: Vec<HeldLease>,
     /// How much room it has, if it says so.
-    pub room: Option<Room>,
+    pub capacity: Option<WorkerCapacity>,
 }
 
 /// The outcome of a heartbeat.
 #[derive(Debug, Clone, Default)]
-pub struct Renewed {
+pub struct HeartbeatOutcome {
     /// Renewed.
     pub renewed: Vec<TaskId>,
     /// Lost.
@@ -93,30 +93,30 @@ pub struct Renewed {
 }
 
 /// Tasks whose time has come, and when the next one's will.
-pub type Due = (Vec<TaskId>, Option<Timestamp>);
+pub type DueTasks = (Vec<TaskId>, Option<Timestamp>);
 
 /// When a model provider may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permitted {
+pub enum PermitOutcome {
     /// At this moment, by the caller that took it.
-    At(Timestamp),
+    GrantedAt(Timestamp),
     /// Not before this; nothing was taken.
     NotBefore(Timestamp),
     /// Once one of the calls under way has ended; nothing was taken.
-    Crowded,
+    AtConcurrencyLimit,
 }
 
 /// Whether a batch's budget pays for a call of one of its runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reserved {
+pub enum BudgetReservation {
     /// It does, or there is none. The most that the call may use is set aside until it has ended.
     Granted,
     /// It may, once one of the calls under way has ended.
-    Crowded,
+    CallInProgress,
     /// Unknown: the budget is of money, and the call's model has no price. Nothing is counted.
     Unpriced,
     /// It does not.
-    Over {
+    Exceeded {
         /// The batch.
         batch: BatchId,
         /// Its budget.
@@ -124,7 +124,7 @@ pub enum Reserved {
         /// The amounts used and wanted.
         message: String,
         /// The log says so already.
-        known: bool,
+        is_recorded: bool,
     },
 }
 
@@ -136,21 +136,21 @@ pub struct InboxMove {
     /// Who submits its task.
     pub by: String,
     /// What was found in it.
-    pub found: InboxFound,
+    pub content: InboxContent,
 }
 
 /// The content of a row of the inbox.
 #[derive(Debug, Clone)]
-pub enum InboxFound {
+pub enum InboxContent {
     /// A task, checked.
     Task(Box<NewTask>),
     /// Not a task, and why.
-    NoTask(String),
+    Invalid(String),
 }
 
 /// The outcome for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InboxMoved {
+pub enum InboxOutcome {
     /// It is a task now, or was one already.
     Submitted(TaskId),
     /// It is gone: this task holds its deduplication key.
@@ -158,12 +158,12 @@ pub enum InboxMoved {
     /// It stays, with the reason.
     Refused(String),
     /// Another coordinator has it, or it was dropped.
-    Elsewhere,
+    Gone,
 }
 
 /// What a person does to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InboxAct {
+pub enum InboxAction {
     /// It is taken out, and no task is made of it.
     Drop,
     /// It is read once more.
@@ -181,13 +181,13 @@ pub enum InboxAct {
 pub trait TaskQueue {
     /// Loads the task, decides, and writes task events, run events and projections together.
     /// Answers the record after it, and the run's head where the plan wrote to a run.
-    fn command(
+    fn execute_command(
         &self,
         task: TaskId,
-        decide: Decide,
+        decide: DecideFn,
         blobs: CommandBlobs,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<(TaskRecord, Option<Appended>), CommandError>>;
+    ) -> StoreFuture<'_, Result<(TaskRecord, Option<AppendOutcome>), CommandError>>;
 
     /// Puts tasks into the backlog, all or none. Answers each task's id and whether it is a duplicate by its key.
     fn submit(
@@ -206,18 +206,18 @@ pub trait TaskQueue {
         runs: Vec<RunId>,
         lease_ms: u64,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Leased, StoreError>>;
+    ) -> StoreFuture<'_, Result<LeaseOutcome, StoreError>>;
 
     /// Renews leases until `now + lease_ms`. No event.
-    fn heartbeat(
+    fn renew_leases(
         &self,
-        beat: Heartbeat,
+        beat: WorkerHeartbeat,
         lease_ms: u64,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Renewed, StoreError>>;
+    ) -> StoreFuture<'_, Result<HeartbeatOutcome, StoreError>>;
 
     /// Running tasks whose deadline is before `now`, at most `limit`.
-    fn expired(
+    fn list_expired_leases(
         &self,
         now: Timestamp,
         limit: u32,
@@ -225,47 +225,47 @@ pub trait TaskQueue {
 
     /// Tasks in `scheduled` or `retryable` whose time has come, or whose batch may use more again, at most `limit`; and
     /// when the next one's will.
-    fn due(&self, now: Timestamp, limit: u32) -> StoreFuture<'_, Result<Due, StoreError>>;
+    fn list_due_tasks(&self, now: Timestamp, limit: u32) -> StoreFuture<'_, Result<DueTasks, StoreError>>;
 
     /// Wants a worker to take no more tasks: it is told at its next request. `false` = there is no such worker.
     fn drain_worker(&self, incarnation: IncarnationId) -> StoreFuture<'_, Result<bool, StoreError>>;
 
     /// Takes a model provider's next free moment for a call, if that is not after `until`. With a limit on calls under
     /// way this is one of them until [`TaskQueue::answered`], or its epoch's end.
-    fn permit(
+    fn request_permit(
         &self,
         provider: String,
         caller: (RunId, Epoch),
         cost: PermitCost,
         now: Timestamp,
         until: Timestamp,
-    ) -> StoreFuture<'_, Result<Permitted, StoreError>>;
+    ) -> StoreFuture<'_, Result<PermitOutcome, StoreError>>;
 
     /// A run's call, if one was under way, has ended.
-    fn answered(&self, run: RunId) -> StoreFuture<'_, Result<(), StoreError>>;
+    fn release_permit(&self, run: RunId) -> StoreFuture<'_, Result<(), StoreError>>;
 
     /// Asks the budget of a run's batch for a call, by the holder of this epoch. The events that the run recorded are
     /// counted first.
-    fn reserve(
+    fn reserve_budget(
         &self,
         caller: (RunId, Epoch),
-        call: CallCost,
-    ) -> StoreFuture<'_, Result<Reserved, StoreError>>;
+        call: MaxCallCost,
+    ) -> StoreFuture<'_, Result<BudgetReservation, StoreError>>;
 
     /// Counts what some of a batch's runs have used since they were counted last. `true` = there are more.
-    fn count_batch(&self, batch: BatchId) -> StoreFuture<'_, Result<bool, StoreError>>;
+    fn count_batch_usage(&self, batch: BatchId) -> StoreFuture<'_, Result<bool, StoreError>>;
 
     /// Rows of the inbox that wait to become tasks, oldest first, at most `limit`.
-    fn inbox_waiting(&self, limit: u32) -> StoreFuture<'_, Result<Vec<InboxRow>, StoreError>>;
+    fn list_waiting_inbox(&self, limit: u32) -> StoreFuture<'_, Result<Vec<InboxRow>, StoreError>>;
 
     /// Makes tasks of rows of the inbox: each row's removal and its task's first event are one transaction, and a
     /// row that is refused stays with the reason and keeps back no other. One answer each.
-    fn take_inbox(
+    fn consume_inbox(
         &self,
         moves: Vec<InboxMove>,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Vec<InboxMoved>, StoreError>>;
+    ) -> StoreFuture<'_, Result<Vec<InboxOutcome>, StoreError>>;
 
     /// Drops or retries a row of the inbox. `false` = there is no such row.
-    fn act_inbox(&self, row: String, act: InboxAct) -> StoreFuture<'_, Result<bool, StoreError>>;
+    fn apply_inbox_action(&self, row: String, act: InboxAction) -> StoreFuture<'_, Result<bool, StoreError>>;
 }

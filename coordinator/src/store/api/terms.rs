@@ -5,7 +5,7 @@ use docket_schema::ids::Timestamp;
 /// A background job that one coordinator does for all, while its term lasts. What is done under a term is safe without
 /// it, too: a term spares the others the same work, and fences nobody.
 #[derive(Debug, Clone)]
-pub struct Term {
+pub struct TermRequest {
     /// The job.
     pub name: &'static str,
     /// Who does it.
@@ -16,9 +16,9 @@ pub struct Term {
     pub now: Timestamp,
     /// How long a term of this name lasts at most, in milliseconds. One that ends later than that from now was taken by a
     /// clock that was wrong, and is shortened to it.
-    pub longest_ms: u64,
+    pub max_term_ms: u64,
     /// The time that leases are owed where nobody did the job for a while; `None` = none.
-    pub trust: Option<Trust>,
+    pub deadline_trust: Option<DeadlineTrust>,
 }
 
 /// Longest lease that a coordinator can be configured to give, in milliseconds: one hour. Coordinators of one database may
@@ -27,10 +27,10 @@ pub const LEASE_MS_MAX: u64 = 3_600_000;
 
 /// How far a term trusts the deadlines of leases that it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trust {
+pub struct DeadlineTrust {
     /// A term that begins later than this after the end of the one before it trusts none: workers may have
     /// lived and found nobody to tell. `None` where the clock was stepped: no deadline is trusted then.
-    pub window_ms: Option<u64>,
+    pub max_gap_ms: Option<u64>,
     /// The length of a lease now, in milliseconds: the least that every lease gets where no deadline is trusted, and the
     /// time to which a deadline further off than [`LEASE_MS_MAX`] is shortened.
     pub lease_ms: u64,
@@ -38,12 +38,12 @@ pub struct Trust {
 
 /// The holder of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum TermOutcome {
     /// Another coordinator, whose term has not ended.
-    ByAnother,
+    HeldByOther,
     /// The caller.
-    Ours {
+    Acquired {
         /// It began after a gap, and so many leases were given their time.
-        graced: Option<u64>,
+        extended_leases: Option<u64>,
     },
 }

@@ -9,30 +9,38 @@ use docket_schema::{
 };
 
 use crate::store::{
-    StoreError, Stub,
-    api::corrupt,
-    db::{Conn, TransactionError, for_each_event},
+    ArchiveStub, StoreError,
+    api::corrupt_error,
+    db::{DbConn, TransactionError, for_each_event},
 };
 
 /// The stubs that `system/archive` says there are.
-pub(crate) async fn derive_stubs(conn: &mut Conn<'_>) -> Result<BTreeMap<StreamId, Stub>, TransactionError> {
+pub(crate) async fn derive_stubs(
+    conn: &mut DbConn<'_>,
+) -> Result<BTreeMap<StreamId, ArchiveStub>, TransactionError> {
     let mut stubs = BTreeMap::new();
-    for_each_event(conn, &StreamId::System(SystemTopic::Archive), |event| apply(&mut stubs, &event)).await?;
+    for_each_event(conn, &StreamId::System(SystemTopic::Archive), |event| {
+        apply_archive_event(&mut stubs, &event)
+    })
+    .await?;
     Ok(stubs)
 }
 
-fn apply(stubs: &mut BTreeMap<StreamId, Stub>, event: &Envelope) -> Result<(), StoreError> {
-    let corrupt = |what: String| corrupt(format!("{}, event {}: {what}", event.stream, event.seq));
+fn apply_archive_event(
+    stubs: &mut BTreeMap<StreamId, ArchiveStub>,
+    event: &Envelope,
+) -> Result<(), StoreError> {
+    let corrupt = |what: String| corrupt_error(format!("{}, event {}: {what}", event.stream, event.seq));
     match SystemEvent::decode(&event.kind, event.version, event.payload.as_str())
         .map_err(|error| corrupt(error.to_string()))?
     {
         SystemEvent::StreamsArchived(StreamsArchived { place, file, hash, bytes, streams, .. }) => {
             for StreamArchived { stream, head, run_of: _, task } in streams {
-                let stub = Stub {
+                let stub = ArchiveStub {
                     stream: stream.clone(),
                     head,
                     archived_at: event.recorded_at,
-                    place: place.clone(),
+                    location: place.clone(),
                     file: file.clone(),
                     file_hash: hash,
                     file_bytes: bytes,

@@ -7,5 +7,5 @@ mod stubs;
 
 pub(crate) use archived_tasks::{list_archived_tasks, read_end_states};
 pub(crate) use derived_stubs::derive_stubs;
-pub(crate) use stub_rows::{STUB_COLUMNS, STUB_ROW, id_of, read_stub, stub_cells};
-pub(crate) use stubs::{find_stub, list_ended, list_stubs};
+pub(crate) use stub_rows::{STUB_COLUMNS, STUB_ROW_COLUMNS, read_stub, stream_uuid, stub_args};
+pub(crate) use stubs::{find_stub, list_ended_tasks, list_stubs};

@@ -20,56 +20,56 @@ use docket_schema::{
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use tokio::sync::OnceCell;
 
-use super::pack::{PackedBlob, pack};
+use super::pack::{PackedBlob, pack_blobs};
 use crate::{
     clock,
-    place::{Place, PlaceError},
+    object_storage::{ObjectStorage, ObjectStorageError},
     store::{
-        BlobsOutside, NewBlob, Store, StoreError,
-        db::{Arg, Db},
+        ExternalBlobSettings, NewBlob, Store, StoreError,
+        db::{DbPool, SqlArg},
     },
 };
 
 /// What a row's data begins with that names a file. What zstd writes begins otherwise.
-const MARK: u8 = b'@';
+const FILE_NAME_MARKER: u8 = b'@';
 
 /// Longest such data.
 const NAME_BYTES_MAX: usize = 256;
 
 /// Files that one request has under way: a bucket answers many at once.
-const AT_ONCE: usize = 8;
+const CONCURRENT_FILES: usize = 8;
 
 /// Files whose rows are looked for in one statement.
 const STRAYS_PAGE: usize = 500;
 
 /// See the module.
 pub(crate) struct ExternalBlobStore {
-    settings: BlobsOutside,
+    settings: ExternalBlobSettings,
     /// Opened at the first use, and kept: a bucket's connections are.
-    read: OnceCell<Place>,
-    written: OnceCell<Place>,
+    read_storage: OnceCell<ObjectStorage>,
+    write_storage: OnceCell<ObjectStorage>,
     /// The folder of the store.
     folder: OnceCell<String>,
 }
 
 /// The file that holds a row's bytes, if its data names one.
-pub(crate) fn file_of(data: &[u8]) -> Option<&str> {
-    let name = data.strip_prefix(&[MARK]).filter(|name| name.len() < NAME_BYTES_MAX)?;
+pub(crate) fn external_file_name(data: &[u8]) -> Option<&str> {
+    let name = data.strip_prefix(&[FILE_NAME_MARKER]).filter(|name| name.len() < NAME_BYTES_MAX)?;
     std::str::from_utf8(name).ok()
 }
 
 /// The row of a blob whose file is there.
-fn row_of(blob: BlobRef, files: &HashMap<BlobHash, String>) -> Option<PackedBlob> {
+fn external_blob_row(blob: BlobRef, files: &HashMap<BlobHash, String>) -> Option<PackedBlob> {
     let BlobRef { hash, bytes } = blob;
-    files.get(&hash).map(|file| PackedBlob { hash, bytes, data: row_data(file) })
+    files.get(&hash).map(|file| PackedBlob { hash, bytes, data: encode_file_name(file) })
 }
 
-fn row_data(file: &str) -> Bytes {
-    [&[MARK], file.as_bytes()].concat().into()
+fn encode_file_name(file: &str) -> Bytes {
+    [&[FILE_NAME_MARKER], file.as_bytes()].concat().into()
 }
 
 /// As the store's other errors: the same call may succeed later.
-fn unavailable(doing: &'static str, error: PlaceError) -> StoreError {
+fn blob_storage_error(doing: &'static str, error: ObjectStorageError) -> StoreError {
     let is_full = error.is_full();
     let source = sqlx::Error::Io(std::io::Error::other(error));
     if is_full {
@@ -79,138 +79,146 @@ fn unavailable(doing: &'static str, error: PlaceError) -> StoreError {
 }
 
 /// The error of a reader that does not know where blobs are.
-pub(crate) fn not_configured() -> StoreError {
+pub(crate) fn not_configured_error() -> StoreError {
     let source = sqlx::Error::Io(std::io::Error::other("`blobs.to` is not set"));
     let doing = "reading a blob that is kept outside of the database";
     StoreError::Unavailable { backend: "blob", doing, source }
 }
 
 impl ExternalBlobStore {
-    pub(crate) fn new(settings: BlobsOutside) -> Self {
-        Self { settings, read: OnceCell::new(), written: OnceCell::new(), folder: OnceCell::new() }
+    pub(crate) fn new(settings: ExternalBlobSettings) -> Self {
+        Self {
+            settings,
+            read_storage: OnceCell::new(),
+            write_storage: OnceCell::new(),
+            folder: OnceCell::new(),
+        }
     }
 
     /// Where it is, for people.
     pub(crate) fn url(&self) -> &str {
-        &self.settings.to
+        &self.settings.url
     }
 
     /// Makes rows of blobs: large ones are files by then.
-    pub(crate) async fn pack(
+    pub(crate) async fn pack_blobs(
         &self,
         store: &dyn Store,
-        db: &Db,
+        db: &DbPool,
         blobs: Vec<NewBlob>,
         now: Timestamp,
     ) -> Result<Vec<PackedBlob>, StoreError> {
         let (large, small): (Vec<_>, Vec<_>) =
-            blobs.into_iter().partition(|blob| blob.blob.bytes >= self.settings.over);
-        let mut packed = pack(small).await?;
+            blobs.into_iter().partition(|blob| blob.blob.bytes >= self.settings.min_bytes);
+        let mut packed = pack_blobs(small).await?;
         if large.is_empty() {
             return Ok(packed);
         }
         // What is stored is touched first, so that no collection drops it before it is named: its row stays as it is.
-        let kept = store.keep_blobs(large.iter().map(|blob| blob.blob.hash).collect(), now).await?;
-        let files = files_of(db, &kept).await?;
+        let kept = store.touch_blobs(large.iter().map(|blob| blob.blob.hash).collect(), now).await?;
+        let files = find_external_files(db, &kept).await?;
         let (there, new): (Vec<_>, Vec<_>) =
             large.into_iter().partition(|blob| kept.contains(&blob.blob.hash));
         let (named, inside): (Vec<_>, Vec<_>) =
             there.into_iter().partition(|blob| files.contains_key(&blob.blob.hash));
-        packed.extend(pack(inside).await?);
-        packed.extend(named.into_iter().filter_map(|blob| row_of(blob.blob, &files)));
-        packed.extend(self.put(self.folder(store).await?, pack(new).await?).await?);
+        packed.extend(pack_blobs(inside).await?);
+        packed.extend(named.into_iter().filter_map(|blob| external_blob_row(blob.blob, &files)));
+        packed.extend(self.write_files(self.store_folder(store).await?, pack_blobs(new).await?).await?);
         Ok(packed)
     }
 
     /// Counts files that no row names and that were written before `before`, and their bytes; and deletes them, if
     /// `delete` says so.
-    pub(crate) async fn clear(
+    pub(crate) async fn sweep_stray_files(
         &self,
         store: &dyn Store,
-        db: &Db,
+        db: &DbPool,
         before: Timestamp,
         delete: bool,
     ) -> Result<(u64, u64), StoreError> {
-        let strays = self.strays(db, self.folder(store).await?, before).await?;
+        let strays = self.find_stray_files(db, self.store_folder(store).await?, before).await?;
         let found = (strays.len() as u64, strays.iter().map(|(_, bytes)| bytes).sum());
         if delete {
-            self.remove(strays.into_iter().map(|(file, _)| file).collect()).await?;
+            self.delete_files(strays.into_iter().map(|(file, _)| file).collect()).await?;
         }
         Ok(found)
     }
 
-    async fn folder(&self, store: &dyn Store) -> Result<&str, StoreError> {
-        self.folder.get_or_try_init(async || folder_of(store).await).await.map(String::as_str)
+    async fn store_folder(&self, store: &dyn Store) -> Result<&str, StoreError> {
+        self.folder.get_or_try_init(async || derive_store_folder(store).await).await.map(String::as_str)
     }
 
-    async fn place(&self) -> Result<&Place, PlaceError> {
-        self.read.get_or_try_init(async || Place::open(&self.settings.to)).await
+    async fn open_for_reading(&self) -> Result<&ObjectStorage, ObjectStorageError> {
+        self.read_storage.get_or_try_init(async || ObjectStorage::open(&self.settings.url)).await
     }
 
     /// Writes files for these blobs, durably, under the folder of the store; they come back as their rows hold them.
-    pub(crate) async fn put(
+    pub(crate) async fn write_files(
         &self,
         store: &str,
         blobs: Vec<PackedBlob>,
     ) -> Result<Vec<PackedBlob>, StoreError> {
         const DOING: &str = "writing a blob outside of the database";
-        let failed = |error| unavailable(DOING, error);
-        let place =
-            self.written.get_or_try_init(async || Place::make(&self.settings.to)).await.map_err(failed)?;
+        let failed = |error| blob_storage_error(DOING, error);
+        let place = self
+            .write_storage
+            .get_or_try_init(async || ObjectStorage::create(&self.settings.url))
+            .await
+            .map_err(failed)?;
         let put = async |blob: PackedBlob| -> Result<PackedBlob, StoreError> {
             let hash = blob.hash.to_string();
             let fan = hash.get(..2).unwrap_or_default();
             let name = format!("{store}/{fan}/{hash}-{}", clock::new_id().simple());
             place.put_bytes(&name, blob.data).await.map_err(failed)?;
-            Ok(PackedBlob { data: row_data(&name), ..blob })
+            Ok(PackedBlob { data: encode_file_name(&name), ..blob })
         };
-        futures_util::stream::iter(blobs).map(put).buffered(AT_ONCE).try_collect().await
+        futures_util::stream::iter(blobs).map(put).buffered(CONCURRENT_FILES).try_collect().await
     }
 
     /// The bytes of a row's file; `None` = it is not there.
-    pub(crate) async fn get(&self, file: &str) -> Result<Option<Bytes>, StoreError> {
-        let failed = |error| unavailable("reading a blob outside of the database", error);
-        let got = match self.place().await {
-            Ok(place) => place.get(file).await,
+    pub(crate) async fn read_file(&self, file: &str) -> Result<Option<Bytes>, StoreError> {
+        let failed = |error| blob_storage_error("reading a blob outside of the database", error);
+        let got = match self.open_for_reading().await {
+            Ok(place) => place.get_bytes(file).await,
             Err(error) => Err(error),
         };
         match got {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(PlaceError::NotThere { .. }) => Ok(None),
+            Err(ObjectStorageError::NotFound { .. }) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
 
     /// Deletes files whose rows are gone.
-    pub(crate) async fn remove(&self, files: Vec<String>) -> Result<(), StoreError> {
-        let failed = |error| unavailable("dropping a blob outside of the database", error);
-        let place = self.place().await.map_err(failed)?;
-        let remove = async |file: String| place.remove(&file).await.map_err(failed);
-        futures_util::stream::iter(files).map(remove).buffer_unordered(AT_ONCE).try_collect().await
+    pub(crate) async fn delete_files(&self, files: Vec<String>) -> Result<(), StoreError> {
+        let failed = |error| blob_storage_error("dropping a blob outside of the database", error);
+        let place = self.open_for_reading().await.map_err(failed)?;
+        let remove = async |file: String| place.delete_file(&file).await.map_err(failed);
+        futures_util::stream::iter(files).map(remove).buffer_unordered(CONCURRENT_FILES).try_collect().await
     }
 
     /// Files of the store's folder that no row names and that were written before `before`, with their sizes.
-    async fn strays(
+    async fn find_stray_files(
         &self,
-        db: &Db,
+        db: &DbPool,
         store: &str,
         before: Timestamp,
     ) -> Result<Vec<(String, u64)>, StoreError> {
-        let failed = |error| unavailable("listing blobs outside of the database", error);
+        let failed = |error| blob_storage_error("listing blobs outside of the database", error);
         let mut strays = Vec::new();
-        let place = match self.place().await {
+        let place = match self.open_for_reading().await {
             Ok(place) => place,
             // Nothing was ever written there.
             Err(error) if error.is_absent() => return Ok(strays),
             Err(error) => return Err(failed(error)),
         };
-        let mut files = place.list(store).try_chunks(STRAYS_PAGE);
+        let mut files = place.list_files(store).try_chunks(STRAYS_PAGE);
         while let Some(page) = files.next().await {
             let page = page.map_err(|error| failed(error.1))?;
             let old: Vec<_> = page.into_iter().filter(|file| file.modified_at < before).collect();
             let hash = |name: &str| name.rsplit('/').next()?.split('-').next()?.parse::<BlobHash>().ok();
             let hashes: Vec<BlobHash> = old.iter().filter_map(|file| hash(&file.name)).collect();
-            let named = files_of(db, &hashes).await?;
+            let named = find_external_files(db, &hashes).await?;
             strays.extend(old.into_iter().filter_map(|file| {
                 // What is not named as docket names files belongs to another program.
                 let of = hash(&file.name)?;
@@ -222,22 +230,25 @@ impl ExternalBlobStore {
 }
 
 /// The files of those of `hashes` that are stored outside.
-pub(crate) async fn files_of(db: &Db, hashes: &[BlobHash]) -> Result<HashMap<BlobHash, String>, StoreError> {
+pub(crate) async fn find_external_files(
+    db: &DbPool,
+    hashes: &[BlobHash],
+) -> Result<HashMap<BlobHash, String>, StoreError> {
     let sql = format!(
         "SELECT hash, substr(data, 1, {NAME_BYTES_MAX}) FROM blobs WHERE {}",
-        db.dialect().any_blob("hash", 1)
+        db.dialect().any_blob_sql("hash", 1)
     );
     let mut files = HashMap::new();
-    for mut row in db.query("looking for blobs outside", &sql, vec![Arg::hashes(hashes)]).await? {
-        let hash = BlobHash(row.fixed(0)?);
-        files.extend(file_of(&row.blob(1)?).map(|file| (hash, file.to_owned())));
+    for mut row in db.query("looking for blobs outside", &sql, vec![SqlArg::from_hashes(hashes)]).await? {
+        let hash = BlobHash(row.get_array(0)?);
+        files.extend(external_file_name(&row.get_blob(1)?).map(|file| (hash, file.to_owned())));
     }
     Ok(files)
 }
 
 /// The folder of a store: the same for all of its coordinators, and no other's. It says nothing of the secret.
-async fn folder_of(store: &dyn Store) -> Result<String, StoreError> {
-    let secret = store.secret(clock::fresh_secret()).await?;
+async fn derive_store_folder(store: &dyn Store) -> Result<String, StoreError> {
+    let secret = store.load_or_create_secret(clock::fresh_secret()).await?;
     let key = blake3::derive_key("docket: the folder of a store's blobs", &secret);
     Ok(BlobHash(key).to_string().get(..16).unwrap_or_default().to_owned())
 }

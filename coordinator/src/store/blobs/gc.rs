@@ -12,53 +12,53 @@ use docket_schema::{
 
 use crate::store::{
     BlobTotals, StoreError,
-    db::{Arg, Conn, Db, Dialect, Row, TransactionError},
+    db::{DbConn, DbPool, SqlArg, SqlDialect, SqlRow, TransactionError},
 };
 
 /// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
-pub(crate) const TOUCH_MS: i64 = 3_600_000;
+pub(crate) const TOUCH_INTERVAL_MS: i64 = 3_600_000;
 
-fn blob_ref(row: &mut Row) -> Result<BlobRef, StoreError> {
-    Ok(BlobRef { hash: BlobHash(row.fixed(0)?), bytes: row.count(1)? })
+fn read_blob_ref(row: &mut SqlRow) -> Result<BlobRef, StoreError> {
+    Ok(BlobRef { hash: BlobHash(row.get_array(0)?), bytes: row.get_u64(1)? })
 }
 
 /// How much is stored.
-pub(crate) async fn count_blobs(db: &Db) -> Result<BlobTotals, StoreError> {
+pub(crate) async fn count_blobs(db: &DbPool) -> Result<BlobTotals, StoreError> {
     let sql = match db.dialect() {
-        Dialect::Sqlite => "SELECT count(*), coalesce(sum(size), 0) FROM blobs",
-        Dialect::Postgres => "SELECT count(*), coalesce(sum(size), 0)::bigint FROM blobs",
+        SqlDialect::Sqlite => "SELECT count(*), coalesce(sum(size), 0) FROM blobs",
+        SqlDialect::Postgres => "SELECT count(*), coalesce(sum(size), 0)::bigint FROM blobs",
     };
     let found = db.query("counting blobs", sql, Vec::new()).await?;
-    let count = |at| found.first().map_or(Ok(0), |row| row.count(at));
+    let count = |at| found.first().map_or(Ok(0), |row| row.get_u64(at));
     Ok(BlobTotals { blobs: count(0)?, bytes: count(1)? })
 }
 
 /// Blobs not touched since `since`, after `after` in order of their hashes.
 pub(crate) async fn list_untouched(
-    db: &Db,
+    db: &DbPool,
     since: Timestamp,
     after: Option<BlobHash>,
     limit: u32,
 ) -> Result<Vec<BlobRef>, StoreError> {
     let sql = "SELECT hash, size FROM blobs WHERE hash > $1 AND touched_at < $2 ORDER BY hash LIMIT $3";
     let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
-    let args = vec![Arg::Blob(after), Arg::Int(since.0), Arg::Int(limit.into())];
-    db.query("looking for untouched blobs", sql, args).await?.iter_mut().map(blob_ref).collect()
+    let args = vec![SqlArg::Blob(after), SqlArg::Int(since.0), SqlArg::Int(limit.into())];
+    db.query("looking for untouched blobs", sql, args).await?.iter_mut().map(read_blob_ref).collect()
 }
 
 /// Which of `hashes` are stored, and of those, which were not touched lately: (stored, to be touched).
 pub(crate) async fn find_stored(
-    db: &Db,
+    db: &DbPool,
     hashes: &[BlobHash],
     now: Timestamp,
 ) -> Result<(Vec<BlobHash>, Vec<BlobHash>), StoreError> {
-    let sql = format!("SELECT hash, touched_at FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let before = now.0.saturating_sub(TOUCH_MS * 1000);
+    let sql = format!("SELECT hash, touched_at FROM blobs WHERE {}", db.dialect().any_blob_sql("hash", 1));
+    let before = now.0.saturating_sub(TOUCH_INTERVAL_MS * 1000);
     let (mut fresh, mut stale) = (Vec::new(), Vec::new());
-    for mut row in db.query("looking for blobs", &sql, vec![Arg::hashes(hashes)]).await? {
-        let touched_at = row.int(1)?;
+    for mut row in db.query("looking for blobs", &sql, vec![SqlArg::from_hashes(hashes)]).await? {
+        let touched_at = row.get_i64(1)?;
         let list = if touched_at < before { &mut stale } else { &mut fresh };
-        list.push(BlobHash(row.fixed(0)?));
+        list.push(BlobHash(row.get_array(0)?));
     }
     Ok((fresh, stale))
 }
@@ -66,23 +66,23 @@ pub(crate) async fn find_stored(
 /// Drops those of `hashes` that were not touched since `since` and that no transaction holds; answers
 /// them. Within a transaction of its own, which the caller ends.
 pub(crate) async fn drop_untouched(
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     hashes: &[BlobHash],
     since: Timestamp,
 ) -> Result<Vec<BlobRef>, TransactionError> {
     let sql = match conn.dialect() {
         // The one writer: a transaction that names a blob was committed before, or finds it gone.
-        Dialect::Sqlite => format!(
+        SqlDialect::Sqlite => format!(
             "DELETE FROM blobs WHERE {} AND touched_at < $2 RETURNING hash, size",
-            conn.dialect().any_blob("hash", 1)
+            conn.dialect().any_blob_sql("hash", 1)
         ),
         // A row that is locked is being named: it is skipped and not waited for.
-        Dialect::Postgres => format!(
+        SqlDialect::Postgres => format!(
             "DELETE FROM blobs WHERE hash IN (SELECT hash FROM blobs WHERE {} AND touched_at < $2 \
              ORDER BY hash FOR UPDATE SKIP LOCKED) RETURNING hash, size",
-            conn.dialect().any_blob("hash", 1)
+            conn.dialect().any_blob_sql("hash", 1)
         ),
     };
-    let args = vec![Arg::hashes(hashes), Arg::Int(since.0)];
-    Ok(conn.rows(&sql, args).await?.iter_mut().map(blob_ref).collect::<Result<_, _>>()?)
+    let args = vec![SqlArg::from_hashes(hashes), SqlArg::Int(since.0)];
+    Ok(conn.query_rows(&sql, args).await?.iter_mut().map(read_blob_ref).collect::<Result<_, _>>()?)
 }

@@ -5,6 +5,6 @@ pub(crate) mod gc;
 mod pack;
 pub(crate) mod read;
 
-pub(crate) use external_blobs::{ExternalBlobStore, files_of};
-pub(crate) use gc::TOUCH_MS;
-pub(crate) use pack::{PackedBlob, pack};
+pub(crate) use external_blobs::{ExternalBlobStore, find_external_files};
+pub(crate) use gc::TOUCH_INTERVAL_MS;
+pub(crate) use pack::{PackedBlob, pack_blobs};

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use docket_schema::ids::BlobHash;
 
-use crate::store::{NewBlob, StoreError, api::corrupt};
+use crate::store::{NewBlob, StoreError, api::corrupt_error};
 
 /// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
 const ZSTD_LEVEL: i32 = 1;
 
 /// Blobs up to this size, in bytes, are compressed on the calling thread: moving them to another thread costs more.
-const PACK_HERE_BYTES_MAX: usize = 64 * 1024;
+const PACK_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// A blob as its row holds it.
 #[derive(Debug, Clone)]
@@ -20,18 +20,18 @@ pub(crate) struct PackedBlob {
 }
 
 /// Compresses blobs before they reach the writer, whose time all requests share.
-pub(crate) async fn pack(blobs: Vec<NewBlob>) -> Result<Vec<PackedBlob>, StoreError> {
+pub(crate) async fn pack_blobs(blobs: Vec<NewBlob>) -> Result<Vec<PackedBlob>, StoreError> {
     let total: usize = blobs.iter().map(|blob| blob.bytes.len()).sum();
-    if total <= PACK_HERE_BYTES_MAX {
-        return blobs.into_iter().map(pack_one).collect();
+    if total <= PACK_INLINE_BYTES_MAX {
+        return blobs.into_iter().map(pack_blob).collect();
     }
-    tokio::task::spawn_blocking(move || blobs.into_iter().map(pack_one).collect())
+    tokio::task::spawn_blocking(move || blobs.into_iter().map(pack_blob).collect())
         .await
         .expect("compressing does not panic")
 }
 
-fn pack_one(blob: NewBlob) -> Result<PackedBlob, StoreError> {
+fn pack_blob(blob: NewBlob) -> Result<PackedBlob, StoreError> {
     let data = zstd::bulk::compress(&blob.bytes, ZSTD_LEVEL)
-        .map_err(|e| corrupt(format!("blob {} cannot be compressed: {e}", blob.blob.hash)))?;
+        .map_err(|e| corrupt_error(format!("blob {} cannot be compressed: {e}", blob.blob.hash)))?;
     Ok(PackedBlob { hash: blob.blob.hash, bytes: blob.blob.bytes, data: data.into() })
 }

@@ -1,13 +1,13 @@
 //! Reads of blobs: from the database, or from the files that their rows name. All bytes are hashed again.
 
 use bytes::Bytes;
-use docket_schema::{ids::BlobHash, wire::BlobCheck};
+use docket_schema::{api::BlobCheckResponse, ids::BlobHash};
 
-use super::external_blobs::{ExternalBlobStore, file_of, not_configured};
+use super::external_blobs::{ExternalBlobStore, external_file_name, not_configured_error};
 use crate::store::{
     StoreError,
-    api::corrupt,
-    db::{Arg, Db, Dialect},
+    api::corrupt_error,
+    db::{DbPool, SqlArg, SqlDialect},
 };
 
 /// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
@@ -19,31 +19,31 @@ const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
 /// A blob's bytes, checked; `None` = it is not stored.
 pub(crate) async fn read_blob(
-    db: &Db,
+    db: &DbPool,
     external: Option<&ExternalBlobStore>,
     hash: BlobHash,
 ) -> Result<Option<Bytes>, StoreError> {
     let sql = "SELECT size, data FROM blobs WHERE hash = $1";
-    let mut found = db.query("reading a blob", sql, vec![Arg::Hash(hash.0)]).await?;
+    let mut found = db.query("reading a blob", sql, vec![SqlArg::Hash(hash.0)]).await?;
     let Some(row) = found.first_mut() else { return Ok(None) };
-    let (size, data) = (row.int(0)?, row.blob(1)?);
-    let corrupt = |what: &str| corrupt(format!("blob {hash}: {what}"));
-    let data = match file_of(&data) {
+    let (size, data) = (row.get_i64(0)?, row.get_blob(1)?);
+    let corrupt = |what: &str| corrupt_error(format!("blob {hash}: {what}"));
+    let data = match external_file_name(&data) {
         None => data.into(),
         Some(file) => {
-            let external = external.ok_or_else(not_configured)?;
+            let external = external.ok_or_else(not_configured_error)?;
             let lost = || corrupt(&format!("its file {file} is not in {}", external.url()));
-            external.get(file).await?.ok_or_else(lost)?
+            external.read_file(file).await?.ok_or_else(lost)?
         }
     };
-    match unpack(hash, size, &data) {
+    match unpack_blob(hash, size, &data) {
         Some(bytes) => Ok(Some(bytes.into())),
         None => Err(corrupt("its bytes do not have its hash")),
     }
 }
 
 /// A stored blob's bytes, if they have its hash and its size.
-fn unpack(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
+fn unpack_blob(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
     let size = usize::try_from(size).ok().filter(|size| *size <= BLOB_BYTES_MAX)?;
     // The frame says how large its content is: a size that was altered is not allocated first.
     let framed = zstd::zstd_safe::get_frame_content_size(data).ok().flatten();
@@ -56,11 +56,11 @@ fn unpack(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
 
 /// What SQLite finds wrong with its tables and indexes. A read by an index does not compare the row's own
 /// copy of what is indexed, so nothing else would find it.
-async fn check_integrity(db: &Db) -> Result<Vec<String>, StoreError> {
+async fn check_integrity(db: &DbPool) -> Result<Vec<String>, StoreError> {
     let mut found = db.query("checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
     let mut said = Vec::new();
     for row in &mut found {
-        let line = row.text(0)?;
+        let line = row.get_text(0)?;
         if line != "ok" {
             said.push(line);
         }
@@ -70,14 +70,14 @@ async fn check_integrity(db: &Db) -> Result<Vec<String>, StoreError> {
 
 /// See [`crate::store::BlobStore::check_blobs`].
 pub(crate) async fn check_blobs(
-    db: &Db,
+    db: &DbPool,
     external: Option<&ExternalBlobStore>,
     after: Option<BlobHash>,
-) -> Result<BlobCheck, StoreError> {
+) -> Result<BlobCheckResponse, StoreError> {
     const DOING: &str = "checking blobs";
     let storage = match db.dialect() {
-        Dialect::Sqlite if after.is_none() => check_integrity(db).await?,
-        Dialect::Sqlite | Dialect::Postgres => Vec::new(),
+        SqlDialect::Sqlite if after.is_none() => check_integrity(db).await?,
+        SqlDialect::Sqlite | SqlDialect::Postgres => Vec::new(),
     };
     // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size. What is
     // external has a row of a name, which is read with a file of at most the blob's size.
@@ -86,29 +86,29 @@ pub(crate) async fn check_blobs(
         Some(_) => "SELECT hash, size FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
     };
     let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
-    let sizes = db.query(DOING, sql, vec![Arg::Blob(after), Arg::Int(CHECKED_BLOBS_MAX)]).await?;
+    let sizes = db.query(DOING, sql, vec![SqlArg::Blob(after), SqlArg::Int(CHECKED_BLOBS_MAX)]).await?;
     let (mut part, mut bytes) = (Vec::new(), 0);
     for mut row in sizes {
-        let hash: [u8; 32] = row.fixed(0)?;
-        bytes += row.int(1)?;
+        let hash: [u8; 32] = row.get_array(0)?;
+        bytes += row.get_i64(1)?;
         if bytes > CHECKED_BYTES_MAX && !part.is_empty() {
             break;
         }
         part.push(hash.to_vec());
     }
-    let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    let found = db.query(DOING, &sql, vec![Arg::Blobs(part)]).await?;
-    let mut check = BlobCheck { storage, ..BlobCheck::default() };
+    let sql = format!("SELECT hash, size, data FROM blobs WHERE {}", db.dialect().any_blob_sql("hash", 1));
+    let found = db.query(DOING, &sql, vec![SqlArg::Blobs(part)]).await?;
+    let mut check = BlobCheckResponse { storage, ..BlobCheckResponse::default() };
     let mut read: Vec<(BlobHash, i64, Bytes)> = Vec::new();
     for mut row in found {
-        let (hash, size, data) = (BlobHash(row.fixed(0)?), row.int(1)?, row.blob(2)?);
+        let (hash, size, data) = (BlobHash(row.get_array(0)?), row.get_i64(1)?, row.get_blob(2)?);
         check.next = check.next.max(Some(hash));
-        let Some(file) = file_of(&data) else {
+        let Some(file) = external_file_name(&data) else {
             read.push((hash, size, data.into()));
             continue;
         };
-        let external = external.ok_or_else(not_configured)?;
-        match external.get(file).await? {
+        let external = external.ok_or_else(not_configured_error)?;
+        match external.read_file(file).await? {
             Some(data) => read.push((hash, size, data)),
             None => check.lost.push(format!("blob {hash}: its file {file} is not in {}", external.url())),
         }
@@ -116,7 +116,7 @@ pub(crate) async fn check_blobs(
     let check = move || {
         for (hash, size, data) in read {
             check.checked += 1;
-            if unpack(hash, size, &data).is_none() {
+            if unpack_blob(hash, size, &data).is_none() {
                 check.damaged.push(hash);
             }
         }
@@ -129,11 +129,11 @@ pub(crate) async fn check_blobs(
 }
 
 /// Which of these are stored.
-pub(crate) async fn find_present(db: &Db, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
-    let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob("hash", 1));
-    db.query("looking for blobs", &sql, vec![Arg::hashes(&hashes)])
+pub(crate) async fn find_present(db: &DbPool, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+    let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob_sql("hash", 1));
+    db.query("looking for blobs", &sql, vec![SqlArg::from_hashes(&hashes)])
         .await?
         .iter_mut()
-        .map(|row| Ok(BlobHash(row.fixed(0)?)))
+        .map(|row| Ok(BlobHash(row.get_array(0)?)))
         .collect()
 }

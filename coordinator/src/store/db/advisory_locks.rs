@@ -8,7 +8,7 @@
 //! transaction that has it. A [`SessionLock`] is held shared by every session that wants it and is never requested
 //! exclusively, so taking it never waits either: it is there to be counted.
 
-use super::{conn::Conn, dialect::Dialect};
+use super::{conn::DbConn, dialect::SqlDialect};
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const LOCKS: [LockEntry; 3] = [
     LockEntry { number: 723_542, purpose: "a coordinator listens for hints" },
 ];
 
-const _: () = assert!(are_distinct(&LOCKS), "two locks have the same number");
+const _: () = assert!(are_numbers_distinct(&LOCKS), "two locks have the same number");
 
 /// One coordinator at a time brings the schema up to date.
 pub(crate) const MIGRATION: TransactionLock = TransactionLock(LOCKS[0]);
@@ -44,7 +44,7 @@ pub(crate) const LIMITED_CHOICE: TransactionLock = TransactionLock(LOCKS[1]);
 /// A coordinator listens for hints of the others.
 pub(crate) const LISTENING: SessionLock = SessionLock(LOCKS[2]);
 
-const fn are_distinct(locks: &[LockEntry]) -> bool {
+const fn are_numbers_distinct(locks: &[LockEntry]) -> bool {
     let mut one = 0;
     while one < locks.len() {
         let mut other = one + 1;
@@ -61,10 +61,10 @@ const fn are_distinct(locks: &[LockEntry]) -> bool {
 
 impl TransactionLock {
     /// Waits until the transaction under way on `conn` has the lock. SQLite has one writer and needs none.
-    pub(crate) async fn acquire(self, conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+    pub(crate) async fn acquire(self, conn: &mut DbConn<'_>) -> Result<(), sqlx::Error> {
         match conn.dialect() {
-            Dialect::Sqlite => Ok(()),
-            Dialect::Postgres => conn.run(&self.acquire_sql(), Vec::new()).await.map(|_| ()),
+            SqlDialect::Sqlite => Ok(()),
+            SqlDialect::Postgres => conn.execute(&self.acquire_sql(), Vec::new()).await.map(|_| ()),
         }
     }
 
@@ -98,8 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_lock_has_its_own_number() {
+    fn duplicate_lock_number_is_detected() {
         // That all of them are distinct is checked when this file is compiled; here, that the check finds one that is not.
-        assert!(!are_distinct(&[LOCKS[0], LOCKS[1], LOCKS[0]]), "a number with two purposes is found");
+        assert!(
+            !are_numbers_distinct(&[LOCKS[0], LOCKS[1], LOCKS[0]]),
+            "a number with two purposes is found"
+        );
     }
 }

@@ -13,10 +13,10 @@ use sqlx::{PgConnection, PgPool};
 
 use super::{
     db_error::store_error,
-    dialect::Dialect,
+    dialect::SqlDialect,
     postgres_driver, sqlite_driver,
     sqlite_readers::SqliteReaders,
-    values::{Arg, Row},
+    values::{SqlArg, SqlRow},
 };
 use crate::store::StoreError;
 
@@ -25,14 +25,14 @@ const WRITE_PROBE: &str = "SELECT 1 FROM meta WHERE false FOR UPDATE";
 
 /// A pool, for reading.
 #[derive(Debug, Clone)]
-pub(crate) enum Db {
+pub(crate) enum DbPool {
     Sqlite(Arc<SqliteReaders>),
-    Postgres { pool: PgPool, through: Through },
+    Postgres { pool: PgPool, endpoint: PostgresEndpoint },
 }
 
 /// The server that connections to PostgreSQL lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Through {
+pub(crate) enum PostgresEndpoint {
     /// PostgreSQL itself, or a pooler that keeps a session for each connection.
     Server,
     /// A pooler in transaction mode: each transaction may meet another session, so there is no
@@ -41,10 +41,10 @@ pub(crate) enum Through {
     Pooler,
 }
 
-impl Through {
+impl PostgresEndpoint {
     /// Begins a transaction that writes. Sessions of our own were set up when they began (`postgres/open.rs`), with the
     /// same settings.
-    pub(crate) const fn begin(self) -> &'static str {
+    pub(crate) const fn begin_sql(self) -> &'static str {
         match self {
             Self::Server => "BEGIN",
             Self::Pooler => {
@@ -56,16 +56,16 @@ impl Through {
 }
 
 /// One connection, perhaps within a transaction.
-pub(crate) enum Conn<'a> {
+pub(crate) enum DbConn<'a> {
     Sqlite(&'a mut rusqlite::Connection),
-    Postgres(&'a mut PgConnection, Through),
+    Postgres(&'a mut PgConnection, PostgresEndpoint),
 }
 
-impl Db {
-    pub(crate) const fn dialect(&self) -> Dialect {
+impl DbPool {
+    pub(crate) const fn dialect(&self) -> SqlDialect {
         match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
-            Self::Postgres { .. } => Dialect::Postgres,
+            Self::Sqlite(_) => SqlDialect::Sqlite,
+            Self::Postgres { .. } => SqlDialect::Postgres,
         }
     }
 
@@ -74,21 +74,25 @@ impl Db {
         &self,
         doing: &'static str,
         sql: &str,
-        args: Vec<Arg>,
-    ) -> Result<Vec<Row>, StoreError> {
-        self.rows(sql, args).await.map_err(|source| store_error(self.dialect(), doing, source))
+        args: Vec<SqlArg>,
+    ) -> Result<Vec<SqlRow>, StoreError> {
+        self.query_rows(sql, args).await.map_err(|source| store_error(self.dialect(), doing, source))
     }
 
-    async fn rows(&self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+    async fn query_rows(&self, sql: &str, args: Vec<SqlArg>) -> Result<Vec<SqlRow>, sqlx::Error> {
         match self {
-            Self::Sqlite(readers) => readers.rows(sql, args).await,
-            Self::Postgres { pool, through: Through::Server } => {
-                Conn::Postgres(&mut *pool.acquire().await?, Through::Server).rows(sql, args).await
+            Self::Sqlite(readers) => readers.query_rows(sql, args).await,
+            Self::Postgres { pool, endpoint: PostgresEndpoint::Server } => {
+                DbConn::Postgres(&mut *pool.acquire().await?, PostgresEndpoint::Server)
+                    .query_rows(sql, args)
+                    .await
             }
             // Rolled back where it fails, or where its caller is gone.
-            Self::Postgres { pool, through: Through::Pooler } => {
+            Self::Postgres { pool, endpoint: PostgresEndpoint::Pooler } => {
                 let mut transaction = pool.begin_with("BEGIN READ ONLY").await?;
-                let rows = Conn::Postgres(&mut transaction, Through::Pooler).rows(sql, args).await?;
+                let rows = DbConn::Postgres(&mut transaction, PostgresEndpoint::Pooler)
+                    .query_rows(sql, args)
+                    .await?;
                 transaction.commit().await?;
                 Ok(rows)
             }
@@ -97,17 +101,19 @@ impl Db {
 
     /// Checks that a PostgreSQL server takes writes now.
     pub(crate) async fn check_writable(&self) -> Result<(), StoreError> {
-        let Self::Postgres { pool, through } = self else { return Ok(()) };
+        let Self::Postgres { pool, endpoint: through } = self else { return Ok(()) };
         let probed = async {
             let mut conn = pool.acquire().await?;
-            let probed = Conn::Postgres(&mut conn, *through).probe_write().await;
+            let probed = DbConn::Postgres(&mut conn, *through).probe_write().await;
             if probed.is_err() {
                 // It may be within a transaction that failed.
                 drop(conn.detach());
             }
             probed
         };
-        probed.await.map_err(|source| store_error(Dialect::Postgres, "checking that it takes writes", source))
+        probed
+            .await
+            .map_err(|source| store_error(SqlDialect::Postgres, "checking that it takes writes", source))
     }
 
     /// Closes what is idle, and the rest once it has been read.
@@ -119,30 +125,34 @@ impl Db {
     }
 }
 
-impl Conn<'_> {
-    pub(crate) const fn dialect(&self) -> Dialect {
+impl DbConn<'_> {
+    pub(crate) const fn dialect(&self) -> SqlDialect {
         match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
-            Self::Postgres(..) => Dialect::Postgres,
+            Self::Sqlite(_) => SqlDialect::Sqlite,
+            Self::Postgres(..) => SqlDialect::Postgres,
         }
     }
 
-    pub(crate) async fn rows(&mut self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
+    pub(crate) async fn query_rows(
+        &mut self,
+        sql: &str,
+        args: Vec<SqlArg>,
+    ) -> Result<Vec<SqlRow>, sqlx::Error> {
         match self {
-            Self::Sqlite(conn) => sqlite_driver::rows(conn, sql, &args),
+            Self::Sqlite(conn) => sqlite_driver::query_rows(conn, sql, &args),
             Self::Postgres(conn, through) => {
-                let query = postgres_driver::bind(sql, args, *through == Through::Server);
+                let query = postgres_driver::bind_query(sql, args, *through == PostgresEndpoint::Server);
                 query.fetch_all(&mut **conn).await?.iter().map(postgres_driver::to_row).collect()
             }
         }
     }
 
     /// Runs a statement; the number of rows it changed.
-    pub(crate) async fn run(&mut self, sql: &str, args: Vec<Arg>) -> Result<u64, sqlx::Error> {
+    pub(crate) async fn execute(&mut self, sql: &str, args: Vec<SqlArg>) -> Result<u64, sqlx::Error> {
         match self {
-            Self::Sqlite(conn) => sqlite_driver::run(conn, sql, &args),
+            Self::Sqlite(conn) => sqlite_driver::execute(conn, sql, &args),
             Self::Postgres(conn, through) => {
-                let query = postgres_driver::bind(sql, args, *through == Through::Server);
+                let query = postgres_driver::bind_query(sql, args, *through == PostgresEndpoint::Server);
                 Ok(query.execute(&mut **conn).await?.rows_affected())
             }
         }
@@ -150,24 +160,30 @@ impl Conn<'_> {
 
     /// Runs statements without arguments in one message, which needs no memory of the session: begins or ends a
     /// transaction, or migrates.
-    pub(crate) async fn control(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+    pub(crate) async fn execute_batch(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(conn) => conn.execute_batch(sql).map_err(sqlite_driver::to_sqlx),
+            Self::Sqlite(conn) => conn.execute_batch(sql).map_err(sqlite_driver::to_sqlx_error),
             Self::Postgres(conn, _) => sqlx::raw_sql(sql).execute(&mut **conn).await.map(drop),
         }
     }
 
     /// Like [`Conn::rows`], where the caller began no transaction.
-    pub(crate) async fn rows_alone(&mut self, sql: &str, args: Vec<Arg>) -> Result<Vec<Row>, sqlx::Error> {
-        let Self::Postgres(_, Through::Pooler) = self else { return self.rows(sql, args).await };
-        self.control("BEGIN").await?;
-        let rows = self.rows(sql, args).await?;
-        self.control("COMMIT").await?;
+    pub(crate) async fn query_rows_autocommit(
+        &mut self,
+        sql: &str,
+        args: Vec<SqlArg>,
+    ) -> Result<Vec<SqlRow>, sqlx::Error> {
+        let Self::Postgres(_, PostgresEndpoint::Pooler) = self else {
+            return self.query_rows(sql, args).await;
+        };
+        self.execute_batch("BEGIN").await?;
+        let rows = self.query_rows(sql, args).await?;
+        self.execute_batch("COMMIT").await?;
         Ok(rows)
     }
 
     /// Fails where the server takes no writes.
     pub(crate) async fn probe_write(&mut self) -> Result<(), sqlx::Error> {
-        self.rows_alone(WRITE_PROBE, Vec::new()).await.map(drop)
+        self.query_rows_autocommit(WRITE_PROBE, Vec::new()).await.map(drop)
     }
 }

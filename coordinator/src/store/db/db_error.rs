@@ -1,17 +1,17 @@
 //! What a database's error means to a caller, classified by its code and never by its text.
 
-use super::dialect::Dialect;
+use super::dialect::SqlDialect;
 use crate::store::{StoreError, api::DATABASE_ANSWER_PREFIX};
 
 /// What can be done about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DbErrorKind {
     /// Others hold a lock, or another transaction came first: the same again may succeed at once.
-    Again,
+    Retryable,
     /// What was read before the transaction is not what is there: read again, decide again.
     Stale,
     /// The database cannot be reached, goes down, or does not let docket in.
-    Away,
+    Unavailable,
     /// The database answers and takes no writes: a standby, an old primary after a failover, a file without the
     /// right to write it.
     ReadOnly,
@@ -20,29 +20,29 @@ pub(crate) enum DbErrorKind {
     /// The file is no database, or a damaged one.
     Damaged,
     /// Our SQL, or what is stored.
-    Ours,
+    Internal,
 }
 
 impl DbErrorKind {
     /// Whether the same transaction may succeed at once.
     pub(crate) const fn is_conflict(self) -> bool {
-        matches!(self, Self::Again | Self::Stale)
+        matches!(self, Self::Retryable | Self::Stale)
     }
 
     /// Whether only another connection may help.
-    pub(crate) const fn is_of_connection(self) -> bool {
-        matches!(self, Self::Away | Self::ReadOnly)
+    pub(crate) const fn is_connection_error(self) -> bool {
+        matches!(self, Self::Unavailable | Self::ReadOnly)
     }
 }
 
 /// Classifies an error.
-pub(crate) fn classify_error(dialect: Dialect, error: &sqlx::Error) -> DbErrorKind {
+pub(crate) fn classify_error(dialect: SqlDialect, error: &sqlx::Error) -> DbErrorKind {
     match error {
         sqlx::Error::Database(error) => {
             let code = error.code().unwrap_or_default();
             match dialect {
-                Dialect::Sqlite => sqlite(&code),
-                Dialect::Postgres => postgres(&code),
+                SqlDialect::Sqlite => classify_sqlite_code(&code),
+                SqlDialect::Postgres => classify_postgres_code(&code),
             }
         }
         sqlx::Error::Io(_)
@@ -50,50 +50,54 @@ pub(crate) fn classify_error(dialect: Dialect, error: &sqlx::Error) -> DbErrorKi
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
-        | sqlx::Error::Protocol(_) => DbErrorKind::Away,
-        _ => DbErrorKind::Ours,
+        | sqlx::Error::Protocol(_) => DbErrorKind::Unavailable,
+        _ => DbErrorKind::Internal,
     }
 }
 
 /// Primary result codes of SQLite are the low byte of what it reports.
-fn sqlite(code: &str) -> DbErrorKind {
+fn classify_sqlite_code(code: &str) -> DbErrorKind {
     match code.parse::<u32>().map(|code| code & 0xff) {
-        Ok(5 | 6) => DbErrorKind::Again,
+        Ok(5 | 6) => DbErrorKind::Retryable,
         Ok(13) => DbErrorKind::Full,
         // No permission, no memory, interrupted, input or output, not to be opened, a race over the log's index.
-        Ok(3 | 7 | 9 | 10 | 14 | 15) => DbErrorKind::Away,
+        Ok(3 | 7 | 9 | 10 | 14 | 15) => DbErrorKind::Unavailable,
         Ok(8) => DbErrorKind::ReadOnly,
         Ok(11 | 26) => DbErrorKind::Damaged,
         Ok(19) => DbErrorKind::Stale,
-        Ok(_) | Err(_) => DbErrorKind::Ours,
+        Ok(_) | Err(_) => DbErrorKind::Internal,
     }
 }
 
 /// Classes and codes of PostgreSQL's appendix A.
-fn postgres(code: &str) -> DbErrorKind {
+fn classify_postgres_code(code: &str) -> DbErrorKind {
     match code {
         // Canceled: a person or `statement_timeout` ended the statement, and nothing else.
-        "40001" | "40P01" | "55P03" | "57014" => DbErrorKind::Again,
+        "40001" | "40P01" | "55P03" | "57014" => DbErrorKind::Retryable,
         "25006" => DbErrorKind::ReadOnly,
         "53100" => DbErrorKind::Full,
         "23505" | "23502" => DbErrorKind::Stale,
         // A session that was ended for its age, a login, database or right that is missing for now.
-        "25P03" | "25P04" | "3D000" | "42501" => DbErrorKind::Away,
-        _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => DbErrorKind::Away,
+        "25P03" | "25P04" | "3D000" | "42501" => DbErrorKind::Unavailable,
+        _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => {
+            DbErrorKind::Unavailable
+        }
         "XX001" | "XX002" => DbErrorKind::Damaged,
-        _ => DbErrorKind::Ours,
+        _ => DbErrorKind::Internal,
     }
 }
 
 /// The error as callers see it.
-pub(crate) fn store_error(dialect: Dialect, doing: &'static str, source: sqlx::Error) -> StoreError {
+pub(crate) fn store_error(dialect: SqlDialect, doing: &'static str, source: sqlx::Error) -> StoreError {
     let backend = dialect.name();
     match classify_error(dialect, &source) {
-        DbErrorKind::Again | DbErrorKind::Away => StoreError::Unavailable { backend, doing, source },
+        DbErrorKind::Retryable | DbErrorKind::Unavailable => {
+            StoreError::Unavailable { backend, doing, source }
+        }
         DbErrorKind::ReadOnly => StoreError::ReadOnly { backend, doing, source },
         DbErrorKind::Full => StoreError::Full { backend, doing, source },
         DbErrorKind::Damaged => StoreError::Damaged { backend, doing, source },
-        DbErrorKind::Stale | DbErrorKind::Ours => StoreError::Fault { backend, doing, source },
+        DbErrorKind::Stale | DbErrorKind::Internal => StoreError::Internal { backend, doing, source },
     }
 }
 
@@ -106,7 +110,7 @@ pub(crate) enum TransactionError {
     Store(#[from] StoreError),
     /// On PostgreSQL: the transaction has to begin again under the lock of limited choices (`plan/lease/running.rs`).
     #[error("a choice depends on limits, and their lock was not taken first")]
-    LimitsUnexpected,
+    LimitLockMissing,
 }
 
 /// Copies an error for one more command of the batch that it ended.
@@ -131,11 +135,11 @@ pub(crate) fn copy_error(error: &StoreError) -> StoreError {
         StoreError::Damaged { backend, doing, source } => {
             StoreError::Damaged { backend, doing, source: copy(source) }
         }
-        StoreError::Fault { backend, doing, source } => {
-            StoreError::Fault { backend, doing, source: copy(source) }
+        StoreError::Internal { backend, doing, source } => {
+            StoreError::Internal { backend, doing, source: copy(source) }
         }
         StoreError::Corrupt { what } => StoreError::Corrupt { what: what.clone() },
-        StoreError::OtherBuild { what } => StoreError::OtherBuild { what: what.clone() },
+        StoreError::SchemaMismatch { what } => StoreError::SchemaMismatch { what: what.clone() },
         StoreError::Schema { what } => StoreError::Schema { what: what.clone() },
     }
 }
@@ -146,9 +150,9 @@ mod tests {
     use crate::store::db::sqlite_driver;
 
     #[test]
-    fn unavailable_store_says_what_the_database_answered() {
+    fn unavailable_error_includes_the_database_message() {
         let db = rusqlite::Connection::open_in_memory().expect("opens");
-        let source = sqlite_driver::run(&db, "SELECT 1 FROM nowhere", &[]).expect_err("no such table");
+        let source = sqlite_driver::execute(&db, "SELECT 1 FROM nowhere", &[]).expect_err("no such table");
         let answered = StoreError::Unavailable { backend: "sqlite", doing: "reading", source };
         let copied = copy_error(&answered);
         for error in [answered, copied] {
@@ -165,43 +169,43 @@ mod tests {
 
     /// What a database that is away, read-only or short of something says is never docket's own fault.
     #[test]
-    fn codes_of_postgres_say_what_can_be_done() {
+    fn postgres_error_codes_map_to_kinds() {
         for (code, wanted) in [
             ("25006", DbErrorKind::ReadOnly),
-            ("57P01", DbErrorKind::Away),
-            ("57P02", DbErrorKind::Away),
-            ("57P03", DbErrorKind::Away),
-            ("25P03", DbErrorKind::Away),
-            ("08006", DbErrorKind::Away),
-            ("28P01", DbErrorKind::Away),
-            ("53300", DbErrorKind::Away),
-            ("58030", DbErrorKind::Away),
+            ("57P01", DbErrorKind::Unavailable),
+            ("57P02", DbErrorKind::Unavailable),
+            ("57P03", DbErrorKind::Unavailable),
+            ("25P03", DbErrorKind::Unavailable),
+            ("08006", DbErrorKind::Unavailable),
+            ("28P01", DbErrorKind::Unavailable),
+            ("53300", DbErrorKind::Unavailable),
+            ("58030", DbErrorKind::Unavailable),
             ("53100", DbErrorKind::Full),
-            ("55P03", DbErrorKind::Again),
-            ("57014", DbErrorKind::Again),
+            ("55P03", DbErrorKind::Retryable),
+            ("57014", DbErrorKind::Retryable),
             ("23505", DbErrorKind::Stale),
             ("XX001", DbErrorKind::Damaged),
-            ("42601", DbErrorKind::Ours),
+            ("42601", DbErrorKind::Internal),
         ] {
-            assert_eq!(postgres(code), wanted, "{code}");
+            assert_eq!(classify_postgres_code(code), wanted, "{code}");
         }
     }
 
     #[test]
-    fn codes_of_sqlite_say_what_can_be_done() {
+    fn sqlite_error_codes_map_to_kinds() {
         // Extended codes hold the primary one in their low byte.
         for (code, wanted) in [
-            ("5", DbErrorKind::Again),
-            ("261", DbErrorKind::Again),
+            ("5", DbErrorKind::Retryable),
+            ("261", DbErrorKind::Retryable),
             ("8", DbErrorKind::ReadOnly),
             ("1032", DbErrorKind::ReadOnly),
-            ("10", DbErrorKind::Away),
+            ("10", DbErrorKind::Unavailable),
             ("13", DbErrorKind::Full),
             ("11", DbErrorKind::Damaged),
             ("19", DbErrorKind::Stale),
-            ("1", DbErrorKind::Ours),
+            ("1", DbErrorKind::Internal),
         ] {
-            assert_eq!(sqlite(code), wanted, "{code}");
+            assert_eq!(classify_sqlite_code(code), wanted, "{code}");
         }
     }
 }

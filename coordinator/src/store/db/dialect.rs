@@ -2,12 +2,12 @@
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum SqlDialect {
     Sqlite,
     Postgres,
 }
 
-impl Dialect {
+impl SqlDialect {
     /// Its name in errors and in `Status`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -17,7 +17,7 @@ impl Dialect {
     }
 
     /// `column` is in the list that is argument `n`, an [`Arg::Blobs`].
-    pub(crate) fn any_blob(self, column: &str, n: u8) -> String {
+    pub(crate) fn any_blob_sql(self, column: &str, n: u8) -> String {
         match self {
             Self::Sqlite => format!("{column} IN (SELECT unhex(value) FROM json_each(${n}))"),
             Self::Postgres => format!("{column} = ANY(${n})"),
@@ -25,7 +25,7 @@ impl Dialect {
     }
 
     /// `column` is in the list that is argument `n`, an [`Arg::Texts`].
-    pub(crate) fn any_text(self, column: &str, n: u8) -> String {
+    pub(crate) fn any_text_sql(self, column: &str, n: u8) -> String {
         match self {
             Self::Sqlite => format!("{column} IN (SELECT value FROM json_each(${n}))"),
             Self::Postgres => format!("{column} = ANY(${n})"),
@@ -33,7 +33,7 @@ impl Dialect {
     }
 
     /// Locks the rows that a decision reads, until the commit. SQLite has one writer and needs no lock.
-    pub(crate) const fn lock_rows(self) -> &'static str {
+    pub(crate) const fn lock_rows_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR UPDATE",
@@ -41,7 +41,7 @@ impl Dialect {
     }
 
     /// Like [`Self::lock_rows`], but without the rows that another transaction holds.
-    pub(crate) const fn lock_free_rows(self) -> &'static str {
+    pub(crate) const fn lock_free_rows_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR UPDATE SKIP LOCKED",

@@ -7,72 +7,78 @@ use docket_schema::{ids::BlobHash, migrations::Migration};
 
 use super::{
     advisory_locks::MIGRATION,
-    conn::Conn,
+    conn::DbConn,
     db_error::{DbErrorKind, classify_error, store_error},
-    dialect::Dialect,
-    values::Arg,
+    dialect::SqlDialect,
+    values::SqlArg,
 };
 use crate::store::StoreError;
 
 const DOING: &str = "migrating the schema";
 
 /// How long another coordinator's migration is waited for: one that fills a large index takes minutes.
-const OTHERS_MAX: Duration = Duration::from_secs(600);
+const MIGRATION_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Applies what is missing. Coordinators that start together apply each step once.
-pub(crate) async fn migrate(conn: &mut Conn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
+pub(crate) async fn migrate(conn: &mut DbConn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
     let dialect = conn.dialect();
     let sql_error = |source| store_error(dialect, DOING, source);
-    begin(conn).await.map_err(sql_error)?;
-    let result = apply(conn, dialect, steps).await;
+    begin_migration(conn).await.map_err(sql_error)?;
+    let result = apply_missing_steps(conn, dialect, steps).await;
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    conn.control(end).await.map_err(sql_error)?;
+    conn.execute_batch(end).await.map_err(sql_error)?;
     result
 }
 
 /// Begins the transaction that migrates. Where another coordinator is migrating, waits until it is done and says so.
-async fn begin(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
-    let Conn::Postgres(_, through) = conn else {
-        return conn.run("BEGIN IMMEDIATE", Vec::new()).await.map(|_| ());
+async fn begin_migration(conn: &mut DbConn<'_>) -> Result<(), sqlx::Error> {
+    let DbConn::Postgres(_, through) = conn else {
+        return conn.execute("BEGIN IMMEDIATE", Vec::new()).await.map(|_| ());
     };
-    let (begin, started) = (through.begin(), Instant::now());
+    let (begin, started) = (through.begin_sql(), Instant::now());
     loop {
-        conn.control(begin).await?;
+        conn.execute_batch(begin).await?;
         let Err(error) = MIGRATION.acquire(conn).await else { return Ok(()) };
-        conn.control("ROLLBACK").await?;
-        if classify_error(Dialect::Postgres, &error) != DbErrorKind::Again || started.elapsed() > OTHERS_MAX {
+        conn.execute_batch("ROLLBACK").await?;
+        if classify_error(SqlDialect::Postgres, &error) != DbErrorKind::Retryable
+            || started.elapsed() > MIGRATION_WAIT_MAX
+        {
             return Err(error);
         }
         tracing::warn!("another coordinator is migrating the schema; this one waits until it is done");
     }
 }
 
-async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Result<(), StoreError> {
+async fn apply_missing_steps(
+    conn: &mut DbConn<'_>,
+    dialect: SqlDialect,
+    steps: &[Migration],
+) -> Result<(), StoreError> {
     let sql_error = |source| store_error(dialect, DOING, source);
     let number = match dialect {
-        Dialect::Sqlite => "INTEGER",
-        Dialect::Postgres => "BIGINT",
+        SqlDialect::Sqlite => "INTEGER",
+        SqlDialect::Postgres => "BIGINT",
     };
     let create = format!(
         "CREATE TABLE IF NOT EXISTS schema_steps (version {number} PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL)"
     );
-    conn.run(&create, Vec::new()).await.map_err(sql_error)?;
+    conn.execute(&create, Vec::new()).await.map_err(sql_error)?;
     let applied = conn
-        .rows("SELECT version, name, hash FROM schema_steps ORDER BY version", Vec::new())
+        .query_rows("SELECT version, name, hash FROM schema_steps ORDER BY version", Vec::new())
         .await
         .map_err(sql_error)?;
     let mut done = 0;
     for mut row in applied {
-        let (version, name, hash) = (row.small(0)?, row.text(1)?, row.text(2)?);
+        let (version, name, hash) = (row.get_u32(0)?, row.get_text(1)?, row.get_text(2)?);
         let Some(step) = steps.iter().find(|step| step.version == version) else {
-            return Err(StoreError::OtherBuild {
+            return Err(StoreError::SchemaMismatch {
                 what: format!(
                     "step {version} (`{name}`) was applied by a newer docket; use that one, or restore a copy from before"
                 ),
             });
         };
-        if hash_of(step) != hash {
-            return Err(StoreError::OtherBuild {
+        if hash_step(step) != hash {
+            return Err(StoreError::SchemaMismatch {
                 what: format!(
                     "step {version} (`{name}`) differs from what was applied; use the docket release that made this database"
                 ),
@@ -84,15 +90,18 @@ async fn apply(conn: &mut Conn<'_>, dialect: Dialect, steps: &[Migration]) -> Re
         let failed = |source: sqlx::Error| StoreError::Schema {
             what: format!("step {} (`{}`) failed and was undone: {source}", step.version, step.name),
         };
-        conn.control(step.sql).await.map_err(failed)?;
+        conn.execute_batch(step.sql).await.map_err(failed)?;
         let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
-        let args =
-            vec![Arg::Int(step.version.into()), Arg::Text(step.name.to_owned()), Arg::Text(hash_of(step))];
-        conn.run(note, args).await.map_err(sql_error)?;
+        let args = vec![
+            SqlArg::Int(step.version.into()),
+            SqlArg::Text(step.name.to_owned()),
+            SqlArg::Text(hash_step(step)),
+        ];
+        conn.execute(note, args).await.map_err(sql_error)?;
     }
     Ok(())
 }
 
-fn hash_of(step: &Migration) -> String {
+fn hash_step(step: &Migration) -> String {
     BlobHash::of(step.sql.as_bytes()).to_string()
 }

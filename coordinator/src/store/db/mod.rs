@@ -12,10 +12,10 @@ mod sqlite_readers;
 mod stored_events;
 mod values;
 
-pub(crate) use conn::{Conn, Db, Through};
+pub(crate) use conn::{DbConn, DbPool, PostgresEndpoint};
 pub(crate) use db_error::{DbErrorKind, TransactionError, classify_error, copy_error, store_error};
-pub(crate) use dialect::Dialect;
+pub(crate) use dialect::SqlDialect;
 pub(crate) use migrate::migrate;
-pub(crate) use sqlite_readers::{BUSY_MS, CACHE, ScanRange, SqliteReaders};
-pub(crate) use stored_events::{envelope, for_each_event, select_events};
-pub(crate) use values::{Arg, Row};
+pub(crate) use sqlite_readers::{BUSY_MS, CACHE_SIZE, ScanRange, SqliteReaders};
+pub(crate) use stored_events::{for_each_event, read_envelope, select_events_sql};
+pub(crate) use values::{SqlArg, SqlRow};

@@ -9,23 +9,23 @@ use rusqlite::{
 };
 use sqlx::error::{DatabaseError, ErrorKind};
 
-use super::values::{Arg, Cell, Row, hex_list};
+use super::values::{SqlArg, SqlCell, SqlRow, encode_hex_list};
 
-impl ToSql for Arg {
+impl ToSql for SqlArg {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
             Self::Int(n) | Self::IntOrNull(Some(n)) => ToSqlOutput::Borrowed(ValueRef::Integer(*n)),
             Self::Text(text) | Self::TextOrNull(Some(text)) => {
                 ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()))
             }
-            Self::Word(word) => ToSqlOutput::Borrowed(ValueRef::Text(word.as_bytes())),
+            Self::StaticText(word) => ToSqlOutput::Borrowed(ValueRef::Text(word.as_bytes())),
             Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Self::Hash(hash) => ToSqlOutput::Borrowed(ValueRef::Blob(hash)),
             Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => {
                 ToSqlOutput::Borrowed(ValueRef::Null)
             }
             Self::Texts(texts) => serde_json::Value::from(texts.as_slice()).to_string().into(),
-            Self::Blobs(blobs) => hex_list(blobs).into(),
+            Self::Blobs(blobs) => encode_hex_list(blobs).into(),
             Self::IntColumn(_) | Self::TextColumn(_) | Self::BlobColumn(_) => {
                 unreachable!("columns are rendered for PostgreSQL only")
             }
@@ -34,7 +34,7 @@ impl ToSql for Arg {
 }
 
 /// All rows of a query.
-pub(crate) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Result<Vec<Row>, sqlx::Error> {
+pub(crate) fn query_rows(conn: &Connection, sql: &str, args: &[SqlArg]) -> Result<Vec<SqlRow>, sqlx::Error> {
     let all = || {
         let mut statement = conn.prepare_cached(sql)?;
         bind_numbered(&mut statement, args)?;
@@ -42,46 +42,46 @@ pub(crate) fn rows(conn: &Connection, sql: &str, args: &[Arg]) -> Result<Vec<Row
         let mut found = statement.raw_query();
         let mut rows = Vec::new();
         while let Some(row) = found.next()? {
-            let cells = (0..width).map(|at| row.get_ref(at).map(cell));
-            rows.push(Row::new(cells.collect::<Result<_, _>>()?));
+            let cells = (0..width).map(|at| row.get_ref(at).map(cell_from_value));
+            rows.push(SqlRow::new(cells.collect::<Result<_, _>>()?));
         }
         Ok(rows)
     };
-    all().map_err(to_sqlx)
+    all().map_err(to_sqlx_error)
 }
 
 /// Runs a statement; the number of rows it changed.
-pub(crate) fn run(conn: &Connection, sql: &str, args: &[Arg]) -> Result<u64, sqlx::Error> {
+pub(crate) fn execute(conn: &Connection, sql: &str, args: &[SqlArg]) -> Result<u64, sqlx::Error> {
     let changed = || {
         let mut statement = conn.prepare_cached(sql)?;
         bind_numbered(&mut statement, args)?;
         statement.raw_execute()
     };
-    changed().map(|rows| rows as u64).map_err(to_sqlx)
+    changed().map(|rows| rows as u64).map_err(to_sqlx_error)
 }
 
 /// Runs a statement, whose parameters stand in order, once for each row of `cells`; whether each of them changed a row.
-pub(crate) fn run_each(
+pub(crate) fn execute_each(
     conn: &Connection,
     sql: &str,
     width: usize,
-    cells: &[Arg],
+    cells: &[SqlArg],
 ) -> Result<bool, sqlx::Error> {
     let each = || {
         let mut statement = conn.prepare_cached(sql)?;
         let mut all = true;
         for row in cells.chunks_exact(width) {
-            bind(&mut statement, row)?;
+            bind_in_order(&mut statement, row)?;
             all &= statement.raw_execute()? > 0;
         }
         Ok(all)
     };
-    each().map_err(to_sqlx)
+    each().map_err(to_sqlx_error)
 }
 
 /// Binds by the numbers of `$1`, as both databases' queries have them. To SQLite those are names, whose
 /// places are the order they first stand in.
-fn bind_numbered(statement: &mut Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {
+fn bind_numbered(statement: &mut Statement<'_>, args: &[SqlArg]) -> rusqlite::Result<()> {
     for at in 1..=statement.parameter_count() {
         let number = statement.parameter_name(at).and_then(|name| name.strip_prefix('$')?.parse().ok());
         let number: usize = number.unwrap_or(at);
@@ -94,25 +94,25 @@ fn bind_numbered(statement: &mut Statement<'_>, args: &[Arg]) -> rusqlite::Resul
 }
 
 /// Binds in order.
-fn bind(statement: &mut Statement<'_>, args: &[Arg]) -> rusqlite::Result<()> {
+fn bind_in_order(statement: &mut Statement<'_>, args: &[SqlArg]) -> rusqlite::Result<()> {
     for (at, arg) in args.iter().enumerate() {
         statement.raw_bind_parameter(at + 1, arg)?;
     }
     Ok(())
 }
 
-fn cell(value: ValueRef<'_>) -> Cell {
+fn cell_from_value(value: ValueRef<'_>) -> SqlCell {
     match value {
-        ValueRef::Null => Cell::Null,
-        ValueRef::Integer(n) => Cell::Int(n),
+        ValueRef::Null => SqlCell::Null,
+        ValueRef::Integer(n) => SqlCell::Int(n),
         // Our tables are strict and have no such column; its reader refuses what is not an integer.
-        ValueRef::Real(n) => Cell::Text(n.to_string()),
+        ValueRef::Real(n) => SqlCell::Text(n.to_string()),
         // Its reader refuses what is not UTF-8.
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => Cell::Text(text.to_owned()),
-            Err(_) => Cell::Blob(bytes.to_vec()),
+            Ok(text) => SqlCell::Text(text.to_owned()),
+            Err(_) => SqlCell::Blob(bytes.to_vec()),
         },
-        ValueRef::Blob(bytes) => Cell::Blob(bytes.to_vec()),
+        ValueRef::Blob(bytes) => SqlCell::Blob(bytes.to_vec()),
     }
 }
 
@@ -124,13 +124,13 @@ struct SqliteError {
 }
 
 /// The error for a row that was read and is gone: the constraint that a moved head violates.
-pub(crate) fn row_is_gone() -> sqlx::Error {
+pub(crate) fn row_gone_error() -> sqlx::Error {
     let code = rusqlite::ffi::SQLITE_CONSTRAINT;
     sqlx::Error::Database(Box::new(SqliteError { code, message: "a row that was read is gone".to_owned() }))
 }
 
 /// The error in sqlx's type, with SQLite's code.
-pub(crate) fn to_sqlx(error: rusqlite::Error) -> sqlx::Error {
+pub(crate) fn to_sqlx_error(error: rusqlite::Error) -> sqlx::Error {
     match error {
         rusqlite::Error::SqliteFailure(failure, message) => {
             let mut message = message.unwrap_or_else(|| failure.to_string());
@@ -181,9 +181,9 @@ impl DatabaseError for SqliteError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::db::{DbErrorKind, Dialect, classify_error};
+    use crate::store::db::{DbErrorKind, SqlDialect, classify_error};
 
-    fn table() -> Connection {
+    fn memory_table() -> Connection {
         let conn = Connection::open_in_memory().expect("memory opens");
         conn.execute_batch("CREATE TABLE t (n INTEGER PRIMARY KEY, word TEXT NOT NULL) STRICT")
             .expect("makes");
@@ -191,33 +191,34 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_bound_by_number_wherever_they_stand() {
-        let args = [Arg::Int(7), Arg::Word("seven"), Arg::Blobs(vec![vec![0xab]])];
-        let rows = rows(&table(), "SELECT $2, $1, $2, $3", &args).expect("answers");
+    fn parameters_are_bound_by_number_in_any_order() {
+        let args = [SqlArg::Int(7), SqlArg::StaticText("seven"), SqlArg::Blobs(vec![vec![0xab]])];
+        let rows = query_rows(&memory_table(), "SELECT $2, $1, $2, $3", &args).expect("answers");
         let shown: Vec<String> = (0..4).map(|at| rows[0].format_cell(at)).collect();
         assert_eq!(shown, ["seven", "7", "seven", r#"["ab"]"#]);
-        assert!(super::rows(&table(), "SELECT $3", &args[..2]).is_err());
+        assert!(super::query_rows(&memory_table(), "SELECT $3", &args[..2]).is_err());
     }
 
     #[test]
     fn missing_row_is_reported() {
-        let conn = table();
-        run(&conn, "INSERT INTO t VALUES ($1, $2)", &[Arg::Int(1), Arg::Word("a")]).expect("inserts");
+        let conn = memory_table();
+        execute(&conn, "INSERT INTO t VALUES ($1, $2)", &[SqlArg::Int(1), SqlArg::StaticText("a")])
+            .expect("inserts");
         let update = "UPDATE t SET word = ?2 WHERE n = ?1";
-        let cells = [Arg::Int(1), Arg::Word("b"), Arg::Int(2), Arg::Word("b")];
-        assert!(run_each(&conn, update, 2, &cells[..2]).expect("updates"));
-        assert!(!run_each(&conn, update, 2, &cells).expect("updates"));
-        assert_eq!(classify_error(Dialect::Sqlite, &row_is_gone()), DbErrorKind::Stale);
+        let cells = [SqlArg::Int(1), SqlArg::StaticText("b"), SqlArg::Int(2), SqlArg::StaticText("b")];
+        assert!(execute_each(&conn, update, 2, &cells[..2]).expect("updates"));
+        assert!(!execute_each(&conn, update, 2, &cells).expect("updates"));
+        assert_eq!(classify_error(SqlDialect::Sqlite, &row_gone_error()), DbErrorKind::Stale);
     }
 
     #[test]
     fn errors_are_classified_by_their_code() {
-        let conn = table();
-        let insert = |word| run(&conn, "INSERT INTO t VALUES (1, $1)", &[word]);
-        let refused = insert(Arg::TextOrNull(None)).expect_err("NULL is refused");
-        assert_eq!(classify_error(Dialect::Sqlite, &refused), DbErrorKind::Stale);
+        let conn = memory_table();
+        let insert = |word| execute(&conn, "INSERT INTO t VALUES (1, $1)", &[word]);
+        let refused = insert(SqlArg::TextOrNull(None)).expect_err("NULL is refused");
+        assert_eq!(classify_error(SqlDialect::Sqlite, &refused), DbErrorKind::Stale);
         assert!(refused.to_string().contains("NOT NULL"), "{refused}");
-        let ours = run(&conn, "INSERT INTO nowhere VALUES (1)", &[]).expect_err("there is no such table");
-        assert_eq!(classify_error(Dialect::Sqlite, &ours), DbErrorKind::Ours);
+        let ours = execute(&conn, "INSERT INTO nowhere VALUES (1)", &[]).expect_err("there is no such table");
+        assert_eq!(classify_error(SqlDialect::Sqlite, &ours), DbErrorKind::Internal);
     }
 }

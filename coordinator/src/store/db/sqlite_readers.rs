@@ -20,11 +20,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     db_error::store_error,
-    dialect::Dialect,
+    dialect::SqlDialect,
     sqlite_driver,
-    values::{self, Arg},
+    values::{self, SqlArg},
 };
-use crate::store::{EachEvent, StoreError, api::corrupt};
+use crate::store::{EventVisitor, StoreError, api::corrupt_error};
 
 /// Events of a stream after a place.
 const SCAN_SQL: &str = "SELECT e.seq, e.position, e.recorded_at, e.turn, e.epoch, e.kind, e.version, e.payload, \
@@ -38,19 +38,19 @@ const SCAN_EVENTS_MAX: u32 = 20_000;
 const QUERIES_MAX: u32 = 4;
 
 /// How long a query waits for others to end.
-const QUERY_WAIT: Duration = Duration::from_secs(30);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections that are kept open: of queries, and of as many scans.
-const IDLE_MAX: usize = 2 * QUERIES_MAX as usize;
+const IDLE_CONNECTIONS_MAX: usize = 2 * QUERIES_MAX as usize;
 
 /// Prepared statements that a connection keeps: more than there are queries.
-const STATEMENTS: usize = 128;
+const STATEMENT_CACHE_SIZE: usize = 128;
 
 /// How long SQLite itself waits for another process's lock; the writer then asks again.
 pub(crate) const BUSY_MS: u64 = 5_000;
 
 /// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
-pub(crate) const CACHE: &str = "-32768";
+pub(crate) const CACHE_SIZE: &str = "-32768";
 
 /// The readers of one database file.
 #[derive(Debug)]
@@ -75,36 +75,37 @@ impl SqliteReaders {
     }
 
     /// All rows of a query.
-    pub(super) async fn rows(
+    pub(super) async fn query_rows(
         self: &Arc<Self>,
         sql: &str,
-        args: Vec<Arg>,
-    ) -> Result<Vec<values::Row>, sqlx::Error> {
-        let slot = tokio::time::timeout(QUERY_WAIT, Arc::clone(&self.queries).acquire_owned()).await;
+        args: Vec<SqlArg>,
+    ) -> Result<Vec<values::SqlRow>, sqlx::Error> {
+        let slot = tokio::time::timeout(QUERY_TIMEOUT, Arc::clone(&self.queries).acquire_owned()).await;
         let slot = slot.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
         let (readers, sql) = (Arc::clone(self), sql.to_owned());
         let query = move || {
-            let rows = readers.with_connection(|conn| sqlite_driver::rows(conn, &sql, &args));
+            let rows = readers.with_connection(|conn| sqlite_driver::query_rows(conn, &sql, &args));
             // Ends here and not with the caller, who may be gone long before.
             drop(slot);
-            rows.map_err(sqlite_driver::to_sqlx)?
+            rows.map_err(sqlite_driver::to_sqlx_error)?
         };
         tokio::task::spawn_blocking(query).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
     /// Hands each event of the range to `each`, in order, until it breaks off.
-    pub(crate) async fn scan(
+    pub(crate) async fn scan_events(
         self: Arc<Self>,
         range: ScanRange,
-        mut each: EachEvent,
+        mut each: EventVisitor,
     ) -> Result<(), StoreError> {
         let scan = move || {
-            let failed =
-                |error| store_error(Dialect::Sqlite, "reading events", sqlite_driver::to_sqlx(error));
+            let failed = |error| {
+                store_error(SqlDialect::Sqlite, "reading events", sqlite_driver::to_sqlx_error(error))
+            };
             self.with_connection(|conn| scan_range(conn, &range, &mut each)).flatten().map_err(failed)?
         };
         let scanned = tokio::task::spawn_blocking(scan).await;
-        scanned.unwrap_or_else(|_| Err(corrupt("a scan broke off".to_owned())))
+        scanned.unwrap_or_else(|_| Err(corrupt_error("a scan broke off".to_owned())))
     }
 
     /// Closes what is idle, once the queries that run have ended. No query begins afterwards.
@@ -112,7 +113,7 @@ impl SqliteReaders {
         let slots = self.queries.acquire_many(QUERIES_MAX).await;
         self.queries.close();
         drop(slots);
-        self.idle().clear();
+        self.lock_idle().clear();
     }
 
     fn with_connection<T>(&self, read: impl FnOnce(&Connection) -> T) -> rusqlite::Result<T> {
@@ -120,29 +121,29 @@ impl SqliteReaders {
             let misuse = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISUSE);
             return Err(rusqlite::Error::SqliteFailure(misuse, Some("the store is closed".to_owned())));
         }
-        let idle = self.idle().pop();
+        let idle = self.lock_idle().pop();
         let conn = match idle {
             Some(conn) => conn,
-            None => self.open()?,
+            None => self.open_connection()?,
         };
         let read = read(&conn);
-        let mut idle = self.idle();
-        if idle.len() < IDLE_MAX {
+        let mut idle = self.lock_idle();
+        if idle.len() < IDLE_CONNECTIONS_MAX {
             idle.push(conn);
         }
         Ok(read)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> rusqlite::Result<Connection> {
+    fn open_connection(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = {CACHE};"))?;
-        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.execute_batch(&format!("PRAGMA query_only = ON; PRAGMA cache_size = {CACHE_SIZE};"))?;
+        conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_SIZE);
         Ok(conn)
     }
 }
@@ -151,50 +152,50 @@ impl SqliteReaders {
 fn scan_range(
     conn: &Connection,
     range: &ScanRange,
-    each: &mut EachEvent,
+    each: &mut EventVisitor,
 ) -> rusqlite::Result<Result<(), StoreError>> {
     let (mut after, mut left) = (range.after, range.limit);
     loop {
         let limit = left.unwrap_or(SCAN_EVENTS_MAX).min(SCAN_EVENTS_MAX);
-        let read = match part(conn, &range.stream, after, limit, each)? {
+        let read = match scan_page(conn, &range.stream, after, limit, each)? {
             Ok(read) => read,
             Err(altered) => return Ok(Err(altered)),
         };
         left = left.map(|left| left.saturating_sub(read.events));
         after = read.last;
-        if read.broke_off || read.events < limit || left == Some(0) {
+        if read.was_stopped || read.events < limit || left == Some(0) {
             return Ok(Ok(()));
         }
     }
 }
 
-struct Part {
+struct ScannedPage {
     events: u32,
     last: Seq,
-    broke_off: bool,
+    was_stopped: bool,
 }
 
-fn part(
+fn scan_page(
     conn: &Connection,
     stream: &StreamId,
     after: Seq,
     limit: u32,
-    each: &mut EachEvent,
-) -> rusqlite::Result<Result<Part, StoreError>> {
+    each: &mut EventVisitor,
+) -> rusqlite::Result<Result<ScannedPage, StoreError>> {
     let mut statement = conn.prepare_cached(SCAN_SQL)?;
     let place = i64::try_from(after.0).unwrap_or(i64::MAX);
     let mut rows = statement.query((stream.to_string(), place, limit))?;
-    let mut read = Part { events: 0, last: after, broke_off: false };
+    let mut read = ScannedPage { events: 0, last: after, was_stopped: false };
     while let Some(row) = rows.next()? {
-        let Some(event) = event(row) else {
+        let Some(event) = event_from_row(row) else {
             let place = row.get_ref(0)?.as_i64().unwrap_or_default();
             let what = format!("{stream}: event {place} was altered (it is not in its form)");
-            return Ok(Err(corrupt(what)));
+            return Ok(Err(corrupt_error(what)));
         };
         read.events += 1;
         read.last = event.seq;
         if each(&event) == ControlFlow::Break(()) {
-            read.broke_off = true;
+            read.was_stopped = true;
             break;
         }
     }
@@ -202,7 +203,7 @@ fn part(
 }
 
 /// `None` where a row is not in its form.
-fn event<'a>(row: &'a Row<'_>) -> Option<EventRef<'a>> {
+fn event_from_row<'a>(row: &'a Row<'_>) -> Option<EventRef<'a>> {
     let cell = |at: usize| row.get_ref(at).ok();
     let int = |at| cell(at)?.as_i64().ok();
     let count = |at| u64::try_from(int(at)?).ok();

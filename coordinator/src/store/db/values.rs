@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use docket_schema::ids::BlobHash;
 use uuid::Uuid;
 
-use crate::store::{StoreError, api::corrupt};
+use crate::store::{StoreError, api::corrupt_error};
 
 /// An argument.
 #[derive(Debug, Clone)]
-pub(crate) enum Arg {
+pub(crate) enum SqlArg {
     Int(i64),
     IntOrNull(Option<i64>),
     Text(String),
@@ -21,7 +21,7 @@ pub(crate) enum Arg {
     Blob(Vec<u8>),
     BlobOrNull(Option<Vec<u8>>),
     /// Text that is a constant.
-    Word(&'static str),
+    StaticText(&'static str),
     /// A hash, not allocated: an append has three.
     Hash([u8; 32]),
     Texts(Vec<String>),
@@ -34,55 +34,55 @@ pub(crate) enum Arg {
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cell {
+pub(crate) enum SqlCell {
     Null,
     Int(i64),
     Text(String),
     Blob(Vec<u8>),
 }
 
-impl Cell {
+impl SqlCell {
     fn format(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
             Self::Int(n) => n.to_string(),
             Self::Text(text) => text.clone(),
-            Self::Blob(bytes) => hex(bytes),
+            Self::Blob(bytes) => encode_hex(bytes),
         }
     }
 }
 
-impl Arg {
-    pub(crate) fn uuid(id: Uuid) -> Self {
+impl SqlArg {
+    pub(crate) fn from_uuid(id: Uuid) -> Self {
         Self::Blob(id.as_bytes().to_vec())
     }
 
-    pub(crate) fn uuid_or_null(id: Option<Uuid>) -> Self {
+    pub(crate) fn from_uuid_or_null(id: Option<Uuid>) -> Self {
         Self::BlobOrNull(id.map(|id| id.as_bytes().to_vec()))
     }
 
-    pub(crate) fn uuids(ids: impl IntoIterator<Item = Uuid>) -> Self {
+    pub(crate) fn from_uuids(ids: impl IntoIterator<Item = Uuid>) -> Self {
         Self::Blobs(ids.into_iter().map(|id| id.as_bytes().to_vec()).collect())
     }
 
-    pub(crate) fn hashes(hashes: &[BlobHash]) -> Self {
+    pub(crate) fn from_hashes(hashes: &[BlobHash]) -> Self {
         Self::Blobs(hashes.iter().map(|hash| hash.0.to_vec()).collect())
     }
 
     /// A number that cannot be negative, up to the database's largest.
-    pub(crate) fn count(n: u64) -> Self {
+    pub(crate) fn from_u64(n: u64) -> Self {
         Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 
     /// The cell that this becomes; `None` for lists.
-    fn cell(&self) -> Option<Cell> {
+    fn to_cell(&self) -> Option<SqlCell> {
         match self {
-            Self::Int(n) | Self::IntOrNull(Some(n)) => Some(Cell::Int(*n)),
-            Self::Text(text) | Self::TextOrNull(Some(text)) => Some(Cell::Text(text.clone())),
-            Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => Some(Cell::Blob(bytes.clone())),
-            Self::Word(word) => Some(Cell::Text((*word).to_owned())),
-            Self::Hash(hash) => Some(Cell::Blob(hash.to_vec())),
-            Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => Some(Cell::Null),
+            Self::Int(n) | Self::IntOrNull(Some(n)) => Some(SqlCell::Int(*n)),
+            Self::Text(text) | Self::TextOrNull(Some(text)) => Some(SqlCell::Text(text.clone())),
+            Self::Blob(bytes) | Self::BlobOrNull(Some(bytes)) => Some(SqlCell::Blob(bytes.clone())),
+            Self::StaticText(word) => Some(SqlCell::Text((*word).to_owned())),
+            Self::Hash(hash) => Some(SqlCell::Blob(hash.to_vec())),
+            Self::IntOrNull(None) | Self::TextOrNull(None) | Self::BlobOrNull(None) => Some(SqlCell::Null),
             Self::Texts(_)
             | Self::Blobs(_)
             | Self::IntColumn(_)
@@ -92,105 +92,108 @@ impl Arg {
     }
 
     /// Whether a row holds this at a place.
-    pub(crate) fn equals(&self, row: &Row, at: usize) -> bool {
-        self.cell().as_ref() == row.0.get(at)
+    pub(crate) fn equals_cell(&self, row: &SqlRow, at: usize) -> bool {
+        self.to_cell().as_ref() == row.0.get(at)
     }
 
     /// Formats it for people.
     pub(crate) fn format(&self) -> String {
-        self.cell().map(|cell| cell.format()).unwrap_or_default()
+        self.to_cell().map(|cell| cell.format()).unwrap_or_default()
     }
 }
 
 /// A row. Cells are taken out by place.
 #[derive(Debug, Clone)]
-pub(crate) struct Row(Vec<Cell>);
+pub(crate) struct SqlRow(Vec<SqlCell>);
 
 /// The error for a row that does not have the shape its query gives it: the database was altered.
-fn unexpected_cell(at: usize, wanted: &str) -> StoreError {
-    corrupt(format!("column {at} of a row is no {wanted}"))
+fn unexpected_cell_error(at: usize, wanted: &str) -> StoreError {
+    corrupt_error(format!("column {at} of a row is no {wanted}"))
 }
 
-impl Row {
-    pub(crate) const fn new(cells: Vec<Cell>) -> Self {
+impl SqlRow {
+    pub(crate) const fn new(cells: Vec<SqlCell>) -> Self {
         Self(cells)
     }
 
     /// Formats a cell for people.
     pub(crate) fn format_cell(&self, at: usize) -> String {
-        self.0.get(at).map(Cell::format).unwrap_or_default()
+        self.0.get(at).map(SqlCell::format).unwrap_or_default()
     }
 
-    pub(crate) fn int(&self, at: usize) -> Result<i64, StoreError> {
-        self.int_or_null(at)?.ok_or_else(|| unexpected_cell(at, "integer"))
+    pub(crate) fn get_i64(&self, at: usize) -> Result<i64, StoreError> {
+        self.get_i64_or_null(at)?.ok_or_else(|| unexpected_cell_error(at, "integer"))
     }
 
-    pub(crate) fn int_or_null(&self, at: usize) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn get_i64_or_null(&self, at: usize) -> Result<Option<i64>, StoreError> {
         match self.0.get(at) {
-            Some(Cell::Int(n)) => Ok(Some(*n)),
-            Some(Cell::Null) => Ok(None),
-            Some(Cell::Text(_) | Cell::Blob(_)) | None => Err(unexpected_cell(at, "integer")),
+            Some(SqlCell::Int(n)) => Ok(Some(*n)),
+            Some(SqlCell::Null) => Ok(None),
+            Some(SqlCell::Text(_) | SqlCell::Blob(_)) | None => Err(unexpected_cell_error(at, "integer")),
         }
     }
 
     /// An integer that cannot be negative.
-    pub(crate) fn count(&self, at: usize) -> Result<u64, StoreError> {
-        u64::try_from(self.int(at)?).map_err(|_| unexpected_cell(at, "count"))
+    pub(crate) fn get_u64(&self, at: usize) -> Result<u64, StoreError> {
+        u64::try_from(self.get_i64(at)?).map_err(|_| unexpected_cell_error(at, "count"))
     }
 
-    pub(crate) fn small(&self, at: usize) -> Result<u32, StoreError> {
-        u32::try_from(self.int(at)?).map_err(|_| unexpected_cell(at, "small count"))
+    pub(crate) fn get_u32(&self, at: usize) -> Result<u32, StoreError> {
+        u32::try_from(self.get_i64(at)?).map_err(|_| unexpected_cell_error(at, "small count"))
     }
 
-    pub(crate) fn text(&mut self, at: usize) -> Result<String, StoreError> {
-        self.text_or_null(at)?.ok_or_else(|| unexpected_cell(at, "text"))
+    pub(crate) fn get_text(&mut self, at: usize) -> Result<String, StoreError> {
+        self.get_text_or_null(at)?.ok_or_else(|| unexpected_cell_error(at, "text"))
     }
 
-    pub(crate) fn text_or_null(&mut self, at: usize) -> Result<Option<String>, StoreError> {
-        match self.0.get_mut(at).map(|cell| std::mem::replace(cell, Cell::Null)) {
-            Some(Cell::Text(text)) => Ok(Some(text)),
-            Some(Cell::Blob(bytes)) => {
-                String::from_utf8(bytes).map(Some).map_err(|_| unexpected_cell(at, "text"))
+    pub(crate) fn get_text_or_null(&mut self, at: usize) -> Result<Option<String>, StoreError> {
+        match self.0.get_mut(at).map(|cell| std::mem::replace(cell, SqlCell::Null)) {
+            Some(SqlCell::Text(text)) => Ok(Some(text)),
+            Some(SqlCell::Blob(bytes)) => {
+                String::from_utf8(bytes).map(Some).map_err(|_| unexpected_cell_error(at, "text"))
             }
-            Some(Cell::Null) => Ok(None),
-            Some(Cell::Int(_)) | None => Err(unexpected_cell(at, "text")),
+            Some(SqlCell::Null) => Ok(None),
+            Some(SqlCell::Int(_)) | None => Err(unexpected_cell_error(at, "text")),
         }
     }
 
-    pub(crate) fn blob(&mut self, at: usize) -> Result<Vec<u8>, StoreError> {
-        self.blob_or_null(at)?.ok_or_else(|| unexpected_cell(at, "bytes"))
+    pub(crate) fn get_blob(&mut self, at: usize) -> Result<Vec<u8>, StoreError> {
+        self.get_blob_or_null(at)?.ok_or_else(|| unexpected_cell_error(at, "bytes"))
     }
 
-    pub(crate) fn blob_or_null(&mut self, at: usize) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.0.get_mut(at).map(|cell| std::mem::replace(cell, Cell::Null)) {
-            Some(Cell::Blob(bytes)) => Ok(Some(bytes)),
-            Some(Cell::Null) => Ok(None),
-            Some(Cell::Text(_) | Cell::Int(_)) | None => Err(unexpected_cell(at, "bytes")),
+    pub(crate) fn get_blob_or_null(&mut self, at: usize) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.0.get_mut(at).map(|cell| std::mem::replace(cell, SqlCell::Null)) {
+            Some(SqlCell::Blob(bytes)) => Ok(Some(bytes)),
+            Some(SqlCell::Null) => Ok(None),
+            Some(SqlCell::Text(_) | SqlCell::Int(_)) | None => Err(unexpected_cell_error(at, "bytes")),
         }
     }
 
-    pub(crate) fn fixed<const N: usize>(&mut self, at: usize) -> Result<[u8; N], StoreError> {
-        self.blob(at)?.try_into().map_err(|_| unexpected_cell(at, "id or hash"))
+    pub(crate) fn get_array<const N: usize>(&mut self, at: usize) -> Result<[u8; N], StoreError> {
+        self.get_blob(at)?.try_into().map_err(|_| unexpected_cell_error(at, "id or hash"))
     }
 
-    pub(crate) fn fixed_or_null<const N: usize>(&mut self, at: usize) -> Result<Option<[u8; N]>, StoreError> {
-        self.blob_or_null(at)?
-            .map(|b| b.try_into().map_err(|_| unexpected_cell(at, "id or hash")))
+    pub(crate) fn get_array_or_null<const N: usize>(
+        &mut self,
+        at: usize,
+    ) -> Result<Option<[u8; N]>, StoreError> {
+        self.get_blob_or_null(at)?
+            .map(|b| b.try_into().map_err(|_| unexpected_cell_error(at, "id or hash")))
             .transpose()
     }
 
-    pub(crate) fn uuid(&mut self, at: usize) -> Result<Uuid, StoreError> {
-        self.fixed(at).map(Uuid::from_bytes)
+    pub(crate) fn get_uuid(&mut self, at: usize) -> Result<Uuid, StoreError> {
+        self.get_array(at).map(Uuid::from_bytes)
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
         write!(out, "{byte:02x}").expect("writing to a string cannot fail");
         out
     })
 }
 
-pub(crate) fn hex_list(blobs: &[Vec<u8>]) -> String {
-    serde_json::Value::from(blobs.iter().map(|blob| hex(blob)).collect::<Vec<_>>()).to_string()
+pub(crate) fn encode_hex_list(blobs: &[Vec<u8>]) -> String {
+    serde_json::Value::from(blobs.iter().map(|blob| encode_hex(blob)).collect::<Vec<_>>()).to_string()
 }

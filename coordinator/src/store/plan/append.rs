@@ -6,14 +6,14 @@ use docket_schema::{
     system::SystemEvent,
 };
 
-use super::blobs::{missing_blob, stage_blobs};
+use super::blobs::{find_missing_blob, stage_blobs};
 use crate::store::{
-    AppendError, Appended, Condition,
-    api::corrupt,
+    AppendCondition, AppendError, AppendOutcome,
+    api::corrupt_error,
     db::{
-        Arg, Conn, TransactionError, envelope,
-        row::{Fence, StreamRow},
-        select_events,
+        DbConn, SqlArg, TransactionError, read_envelope,
+        row::{StreamFence, StreamRow},
+        select_events_sql,
     },
     writer::{AppendCommand, StagedRequest, WorkingSet},
 };
@@ -21,108 +21,110 @@ use crate::store::{
 /// Plans an append. The outer error is the store's, the inner one a refusal.
 pub(super) async fn plan_append(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     command: &AppendCommand,
-) -> Result<Result<Appended, AppendError>, TransactionError> {
+) -> Result<Result<AppendOutcome, AppendError>, TransactionError> {
     let mut staged = StagedRequest::default();
-    let target = Target { stream: &command.stream, condition: command.condition, events: &command.events };
+    let target =
+        AppendTarget { stream: &command.stream, condition: command.condition, events: &command.events };
     let appended = match stage_append(set, conn, &mut staged, target, command.now).await? {
         Ok(appended) => appended,
         Err(refused) => return Ok(Err(refused)),
     };
-    if appended.repeated {
+    if appended.was_repeated {
         return Ok(Ok(appended));
     }
-    if let Some(missing) = missing_blob(set, &command.names, &command.blobs) {
+    if let Some(missing) = find_missing_blob(set, &command.required_blobs, &command.blobs) {
         return Ok(Err(AppendError::BlobMissing(missing)));
     }
-    set.writes.touched.extend(&command.names);
+    set.writes.touched.extend(&command.required_blobs);
     stage_blobs(set, &command.blobs);
-    set.accept(staged);
+    set.merge_staged(staged);
     Ok(Ok(appended))
 }
 
 /// What is appended where, and when it may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct AppendTarget<'a> {
     pub(super) stream: &'a StreamId,
-    pub(super) condition: Condition,
+    pub(super) condition: AppendCondition,
     pub(super) events: &'a [NewEvent],
 }
 
 /// Stages an append. The position counts from the batch's first event.
 pub(super) async fn stage_append(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
-    target: Target<'_>,
+    target: AppendTarget<'_>,
     now: Timestamp,
-) -> Result<Result<Appended, AppendError>, TransactionError> {
+) -> Result<Result<AppendOutcome, AppendError>, TransactionError> {
     let (expected, epoch) = match target.condition {
-        Condition::Holder(seq, epoch) => (Some(seq), epoch),
-        Condition::Expected(seq) => (Some(seq), Epoch(0)),
-        Condition::AtHead => (None, Epoch(0)),
+        AppendCondition::LeaseHolder(seq, epoch) => (Some(seq), epoch),
+        AppendCondition::ExpectedSeq(seq) => (Some(seq), Epoch(0)),
+        AppendCondition::AtHead => (None, Epoch(0)),
     };
-    let mut row = match staged.stream(set, target.stream) {
+    let mut row = match staged.find_stream(set, target.stream) {
         Some(row) => row,
-        None if may_begin(&target) => set.new_stream(conn).await?,
-        None => return Ok(Err(AppendError::NoStream)),
+        None if can_create_stream(&target) => set.new_stream(conn).await?,
+        None => return Ok(Err(AppendError::StreamNotFound)),
     };
     if let Some(expected) = expected.filter(|expected| *expected < row.head.seq)
-        && let Some(appended) = find_repeated(set, conn, &row, expected, epoch, target.events).await?
+        && let Some(appended) = find_repeated_append(set, conn, &row, expected, epoch, target.events).await?
     {
         return Ok(Ok(appended));
     }
-    if let Err(refused) = check(&row, target.condition) {
+    if let Err(refused) = check_condition(&row, target.condition) {
         return Ok(Err(refused));
     }
-    staged.extend(target.stream, &mut row, target.events, epoch, now);
+    staged.append_events(target.stream, &mut row, target.events, epoch, now);
     let place = set.writes.events.len() + staged.events.len();
     let head = row.head;
     staged.streams.push((target.stream.clone(), row));
-    Ok(Ok(Appended { head, position: Position((place as u64).saturating_sub(1)), repeated: false }))
+    Ok(Ok(AppendOutcome { head, position: Position((place as u64).saturating_sub(1)), was_repeated: false }))
 }
 
 /// Stages an event of a system stream, which takes every event.
 pub(super) async fn stage_system_event(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     topic: SystemTopic,
     event: SystemEvent,
     now: Timestamp,
 ) -> Result<(), TransactionError> {
     let (stream, events) = (StreamId::System(topic), [event.encode(Turn(0))]);
-    let target = Target { stream: &stream, condition: Condition::AtHead, events: &events };
+    let target = AppendTarget { stream: &stream, condition: AppendCondition::AtHead, events: &events };
     match stage_append(set, conn, staged, target, now).await? {
         Ok(_) => Ok(()),
         Err(AppendError::Store(error)) => Err(error.into()),
-        Err(refused) => Err(corrupt(format!("{stream} takes no events: {refused}")).into()),
+        Err(refused) => Err(corrupt_error(format!("{stream} takes no events: {refused}")).into()),
     }
 }
 
 /// Streams that are not leased begin with their first event; runs and tasks begin by a command.
-fn may_begin(target: &Target<'_>) -> bool {
+fn can_create_stream(target: &AppendTarget<'_>) -> bool {
     match (target.stream, target.condition) {
-        (_, Condition::Holder(..)) | (StreamId::Task(_) | StreamId::Run(_), Condition::AtHead) => false,
-        (_, Condition::Expected(seq)) => seq == Seq(0),
-        (StreamId::Queue(_) | StreamId::System(_), Condition::AtHead) => true,
+        (_, AppendCondition::LeaseHolder(..))
+        | (StreamId::Task(_) | StreamId::Run(_), AppendCondition::AtHead) => false,
+        (_, AppendCondition::ExpectedSeq(seq)) => seq == Seq(0),
+        (StreamId::Queue(_) | StreamId::System(_), AppendCondition::AtHead) => true,
     }
 }
 
 /// Fence first, then seq: only a caller that may append learns that the seq is wrong.
-fn check(row: &StreamRow, condition: Condition) -> Result<(), AppendError> {
-    if row.fence == Fence::Closed {
+fn check_condition(row: &StreamRow, condition: AppendCondition) -> Result<(), AppendError> {
+    if row.fence == StreamFence::Closed {
         return Err(AppendError::Closed);
     }
     let expected = match condition {
-        Condition::AtHead => return Ok(()),
-        Condition::Expected(seq) => seq,
-        Condition::Holder(seq, asked) => {
+        AppendCondition::AtHead => return Ok(()),
+        AppendCondition::ExpectedSeq(seq) => seq,
+        AppendCondition::LeaseHolder(seq, asked) => {
             if asked != row.epoch {
                 return Err(AppendError::Fenced { asked, current: row.epoch });
             }
-            if row.fence != Fence::Open {
+            if row.fence != StreamFence::Open {
                 return Err(AppendError::LeaseEnded { asked });
             }
             seq
@@ -136,24 +138,24 @@ fn check(row: &StreamRow, condition: Condition) -> Result<(), AppendError> {
 
 /// The answer of the same append made before, if all of it is where it would go. It may be in
 /// the database or in this very batch.
-async fn find_repeated(
+async fn find_repeated_append(
     set: &WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     row: &StreamRow,
     expected: Seq,
     epoch: Epoch,
     events: &[NewEvent],
-) -> Result<Option<Appended>, TransactionError> {
+) -> Result<Option<AppendOutcome>, TransactionError> {
     let last = Seq(expected.0 + events.len() as u64);
     if last > row.head.seq {
         return Ok(None);
     }
     let mut at = expected;
     let mut found = None;
-    let sql = select_events("e.stream_id = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq");
-    let args = vec![Arg::Int(row.id), Arg::count(expected.0), Arg::count(last.0)];
-    for mut stored in conn.rows(&sql, args).await? {
-        let stored = envelope(&mut stored)?;
+    let sql = select_events_sql("e.stream_id = $1 AND e.seq > $2 AND e.seq <= $3 ORDER BY e.seq");
+    let args = vec![SqlArg::Int(row.id), SqlArg::from_u64(expected.0), SqlArg::from_u64(last.0)];
+    for mut stored in conn.query_rows(&sql, args).await? {
+        let stored = read_envelope(&mut stored)?;
         let wanted = events.get((at.0 - expected.0) as usize);
         if wanted.is_none_or(|wanted| !stored.is_same_as(wanted, epoch)) {
             return Ok(None);
@@ -176,5 +178,5 @@ async fn find_repeated(
         // Not yet committed: its position is the batch's to say, so it is no repetition to `place`.
         found = Some((Head { seq: event.seq, hash: event.hash }, Position(place as u64), false));
     }
-    Ok(found.map(|(head, position, repeated)| Appended { head, position, repeated }))
+    Ok(found.map(|(head, position, repeated)| AppendOutcome { head, position, was_repeated: repeated }))
 }

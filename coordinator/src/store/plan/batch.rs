@@ -7,14 +7,14 @@ use super::{
     archive::{self, plan_removal, plan_restore},
     blobs::{stage_blobs, touch_stored},
     command::plan_command,
-    depend,
+    dependencies,
     import::plan_import,
     inbox::plan_inbox,
     lease::{self, plan_heartbeat, plan_lease},
     submit::plan_submit,
 };
 use crate::store::{
-    db::{Conn, TransactionError},
+    db::{DbConn, TransactionError},
     writer::{BatchCommand, WorkingSet},
 };
 
@@ -22,13 +22,13 @@ use crate::store::{
 /// command that is refused leaves nothing in the set.
 pub(crate) async fn plan_batch(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     batch: &mut [&mut BatchCommand],
 ) -> Result<(), TransactionError> {
     if batch.iter().any(|command| matches!(command, BatchCommand::Lease(_))) {
         lease::prepare_limits(set, conn).await?;
     }
-    load(set, conn, batch).await?;
+    load_batch(set, conn, batch).await?;
     for command in batch {
         match command {
             BatchCommand::Append(request) => {
@@ -72,12 +72,12 @@ pub(crate) async fn plan_batch(
         }
     }
     let now = set.writes.now;
-    depend::release_waiting(set, conn, now).await
+    dependencies::release_dependents(set, conn, now).await
 }
 
-async fn load(
+async fn load_batch(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     batch: &[&mut BatchCommand],
 ) -> Result<(), TransactionError> {
     let mut tasks: Vec<TaskId> = Vec::new();
@@ -90,29 +90,29 @@ async fn load(
                 if !set.streams.contains_key(&request.command.stream) {
                     streams.push(request.command.stream.clone());
                 }
-                names.extend(&request.command.names);
+                names.extend(&request.command.required_blobs);
             }
             BatchCommand::Task(request) => {
                 tasks.push(request.command.task);
-                names.extend(&request.command.names);
+                names.extend(&request.command.required_blobs);
             }
             BatchCommand::Heartbeat(request) => {
-                let beat = &request.command.beat;
-                tasks.extend(beat.held.iter().map(|held| held.task));
+                let beat = &request.command.heartbeat;
+                tasks.extend(beat.leases.iter().map(|held| held.task));
                 workers.push(beat.incarnation);
             }
             BatchCommand::Lease(request) => {
                 let lease = &request.command;
                 workers.push(lease.request.incarnation);
                 set.lease_reads.requests += 1;
-                set.lease_reads.wanted += (lease.request.max as usize).min(lease.runs.len());
+                set.lease_reads.leases_wanted += (lease.request.max as usize).min(lease.runs.len());
             }
             BatchCommand::TouchBlobs(request) => names.extend(&request.command.hashes),
             BatchCommand::Import(request) => {
                 let import = &request.command.import;
                 streams.extend(import.streams.iter().map(|stream| stream.stream.clone()));
                 streams.push(StreamId::System(SystemTopic::Imports));
-                names.extend(&import.names);
+                names.extend(&import.required_blobs);
             }
             BatchCommand::Submit(_) | BatchCommand::PutBlobs(_) | BatchCommand::TakeInbox(_) => {}
             BatchCommand::Remove(request) => {
@@ -122,13 +122,13 @@ async fn load(
                     StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_) => None,
                 }));
                 streams.extend(going.cloned());
-                streams.push(archive::STREAM);
+                streams.push(archive::ARCHIVE_STREAM);
             }
             BatchCommand::Restore(request) => {
                 let restore = &request.command.restore;
                 streams.extend(restore.streams.iter().map(|stream| stream.stream.clone()));
-                streams.push(archive::STREAM);
-                names.extend(&restore.names);
+                streams.push(archive::ARCHIVE_STREAM);
+                names.extend(&restore.required_blobs);
             }
         }
     }

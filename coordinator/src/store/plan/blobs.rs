@@ -20,7 +20,11 @@ pub(super) fn touch_stored(set: &mut WorkingSet, hashes: &[BlobHash]) -> Vec<Blo
 }
 
 /// The first of `names` that is neither stored nor among `blobs`.
-pub(super) fn missing_blob(set: &WorkingSet, names: &[BlobHash], blobs: &[PackedBlob]) -> Option<BlobHash> {
+pub(super) fn find_missing_blob(
+    set: &WorkingSet,
+    names: &[BlobHash],
+    blobs: &[PackedBlob],
+) -> Option<BlobHash> {
     names
         .iter()
         .copied()

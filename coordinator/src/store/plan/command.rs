@@ -10,67 +10,68 @@ use docket_schema::{
 };
 
 use super::{
-    append::{Target, stage_append},
-    blobs::{missing_blob, stage_blobs},
+    append::{AppendTarget, stage_append},
+    blobs::{find_missing_blob, stage_blobs},
     delegate::stage_child,
-    depend::stage_waiting_again,
+    dependencies::stage_dependencies_again,
     submit::load_keys,
 };
 use crate::{
-    decide::{FenceAfter, Plan, Rejection, RunCondition, RunWrite, lost_why},
+    decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite, lease_lost_reason},
     store::{
-        AppendError, Appended, CommandError, Condition, StoreError,
-        api::corrupt,
+        AppendCondition, AppendError, AppendOutcome, CommandError, StoreError,
+        api::corrupt_error,
         db::{
-            Conn, TransactionError,
-            row::{Fence, RunRow, StreamRow},
+            DbConn, TransactionError,
+            row::{RunRow, StreamFence, StreamRow},
         },
-        writer::{DeadlineChange, StagedRequest, TaskCommand, WorkingSet, forked},
+        writer::{DeadlineChange, StagedRequest, TaskCommand, WorkingSet, decode_fork},
     },
 };
 
 /// The answer of a command.
-pub(super) type Commanded = Result<(TaskRecord, Option<Appended>), CommandError>;
+pub(super) type CommandOutcome = Result<(TaskRecord, Option<AppendOutcome>), CommandError>;
 
 /// Plans a command.
 pub(super) async fn plan_command(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     command: &TaskCommand,
-) -> Result<Commanded, TransactionError> {
+) -> Result<CommandOutcome, TransactionError> {
     let Some((record, _)) = set.tasks.get(&command.task) else {
-        return Ok(Err(CommandError::NoTask(command.task)));
+        return Ok(Err(CommandError::TaskNotFound(command.task)));
     };
     let plan = match (command.decide)(record) {
         Ok(plan) => plan,
         Err(rejection) => return Ok(Err(rejection.into())),
     };
     let mut staged = StagedRequest::default();
-    let done =
-        match stage_plan(set, conn, &mut staged, command.task, plan, Execution::at(command.now)).await? {
-            Ok(done) => done,
-            Err(refused) => return Ok(Err(refused)),
-        };
-    if !done.1.is_some_and(|appended| appended.repeated) {
-        if let Some(missing) = missing_blob(set, &command.names, &command.blobs) {
+    let done = match stage_plan(set, conn, &mut staged, command.task, plan, PlanExecution::new(command.now))
+        .await?
+    {
+        Ok(done) => done,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    if !done.1.is_some_and(|appended| appended.was_repeated) {
+        if let Some(missing) = find_missing_blob(set, &command.required_blobs, &command.blobs) {
             return Ok(Err(CommandError::Append(Box::new(AppendError::BlobMissing(missing)))));
         }
-        set.writes.touched.extend(&command.names);
+        set.writes.touched.extend(&command.required_blobs);
         stage_blobs(set, &command.blobs);
     }
-    set.accept(staged);
+    set.merge_staged(staged);
     Ok(Ok(done))
 }
 
 /// When a plan is carried out, and until when its lease lasts if it grants one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Execution {
+pub(super) struct PlanExecution {
     pub(super) now: Timestamp,
     pub(super) deadline: DeadlineChange,
 }
 
-impl Execution {
-    pub(super) const fn at(now: Timestamp) -> Self {
+impl PlanExecution {
+    pub(super) const fn new(now: Timestamp) -> Self {
         Self { now, deadline: DeadlineChange::Keep }
     }
 }
@@ -78,65 +79,69 @@ impl Execution {
 /// Stages a plan: the superseded run, the run, the one after it, the task, in this order.
 pub(super) async fn stage_plan(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     task: TaskId,
-    plan: Plan,
-    when: Execution,
-) -> Result<Commanded, TransactionError> {
+    plan: CommandPlan,
+    when: PlanExecution,
+) -> Result<CommandOutcome, TransactionError> {
     let Some((before, stream_id)) = set.tasks.get(&task).cloned() else {
-        return Ok(Err(CommandError::NoTask(task)));
+        return Ok(Err(CommandError::TaskNotFound(task)));
     };
-    if let Some((child, submitted)) = &plan.child {
+    if let Some((child, submitted)) = &plan.delegated_task {
         match stage_child(set, conn, staged, (*child, submitted), when.now).await? {
             Ok(true) => {}
             Ok(false) => return Ok(Ok((before, None))),
-            Err(taken) => return Ok(Err(CommandError::Append(Box::new(AppendError::IdTaken(taken))))),
+            Err(taken) => return Ok(Err(CommandError::Append(Box::new(AppendError::TaskIdConflict(taken))))),
         }
     }
-    let lease = plan.run.as_ref().and_then(holder);
-    if let Some(write) = &plan.superseded
+    let lease = plan.run_write.as_ref().and_then(holder_epoch);
+    if let Some(write) = &plan.superseded_run
         && let Err(refused) = stage_run(set, conn, staged, write, when.now).await?
     {
         return Ok(Err(CommandError::Append(Box::new(refused))));
     }
     let mut appended = None;
     let mut new_runs = Vec::new();
-    if let Some(write) = &plan.run {
+    if let Some(write) = &plan.run_write {
         match stage_run(set, conn, staged, write, when.now).await? {
             Ok(done) => {
                 appended = done.appended;
                 new_runs.extend(done.new_stream.map(|id| (write, id)));
             }
-            Err(refused) => return Ok(Err(late_write_error(&before, lease, plan.task.is_empty(), refused))),
+            Err(refused) => {
+                return Ok(Err(late_write_error(&before, lease, plan.task_events.is_empty(), refused)));
+            }
         }
     }
-    if plan.task.is_empty() {
+    if plan.task_events.is_empty() {
         return Ok(Ok((before, appended)));
     }
-    if let Some(write) = &plan.next {
+    if let Some(write) = &plan.retry_run {
         match stage_run(set, conn, staged, write, when.now).await? {
             Ok(done) => new_runs.extend(done.new_stream.map(|id| (write, id))),
             Err(refused) => return Ok(Err(CommandError::Append(Box::new(refused)))),
         }
     }
     let mut record = before.clone();
-    stage_task(set, staged, &mut record, &plan.task, lease.unwrap_or_default(), when.now)?;
+    stage_task(set, staged, &mut record, &plan.task_events, lease.unwrap_or_default(), when.now)?;
     let waits_again = |event: &TaskEvent| matches!(event, TaskEvent::TaskRetried(retried) if retried.waits);
-    if plan.task.iter().any(waits_again)
-        && let Some(unknown) = stage_waiting_again(set, conn, staged, &mut record, when.now).await?
+    if plan.task_events.iter().any(waits_again)
+        && let Some(unknown) = stage_dependencies_again(set, conn, staged, &mut record, when.now).await?
     {
-        return Ok(Err(CommandError::Append(Box::new(AppendError::NoDependency(unknown)))));
+        return Ok(Err(CommandError::Append(Box::new(AppendError::DependencyNotFound(unknown)))));
     }
-    if let Some(refused) = key_is_taken(set, conn, &before, &record).await? {
+    if let Some(refused) = check_dedup_key(set, conn, &before, &record).await? {
         return Ok(Err(refused.into()));
     }
-    staged.new_runs.extend(new_runs.into_iter().map(|(write, stream_id)| row_of(&record, write, stream_id)));
+    staged
+        .new_runs
+        .extend(new_runs.into_iter().map(|(write, stream_id)| new_run_row(&record, write, stream_id)));
     staged.tasks.push((record.clone(), stream_id, when.deadline));
     Ok(Ok((record, appended)))
 }
 
-const fn holder(write: &RunWrite) -> Option<Epoch> {
+const fn holder_epoch(write: &RunWrite) -> Option<Epoch> {
     match write.condition {
         RunCondition::Holder(_, epoch) => Some(epoch),
         RunCondition::AtHead => None,
@@ -155,24 +160,24 @@ fn late_write_error(
     match lease.filter(|_| lost && no_transition) {
         None => CommandError::Append(Box::new(refused)),
         Some(asked) => {
-            let why = lost_why(record, asked).unwrap_or(docket_schema::wire::LostWhy::Ended);
-            Rejection::LeaseLost { asked, current: record.epoch, why }.into()
+            let why = lease_lost_reason(record, asked).unwrap_or(docket_schema::api::LeaseLostReason::Ended);
+            CommandRejection::LeaseLost { asked, current: record.epoch, why }.into()
         }
     }
 }
 
-struct RunDone {
-    appended: Option<Appended>,
+struct StagedRun {
+    appended: Option<AppendOutcome>,
     new_stream: Option<i64>,
 }
 
 async fn stage_run(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     write: &RunWrite,
     now: Timestamp,
-) -> Result<Result<RunDone, AppendError>, TransactionError> {
+) -> Result<Result<StagedRun, AppendError>, TransactionError> {
     let stream = StreamId::Run(write.run);
     let is_fresh = matches!(write.fence, FenceAfter::Open(_)) && write.events.is_empty();
     if !is_fresh {
@@ -180,15 +185,15 @@ async fn stage_run(
     }
     let (appended, row, new_stream) = match write.condition {
         RunCondition::Holder(seq, epoch) => {
-            let condition = Condition::Holder(seq, epoch);
-            let target = Target { stream: &stream, condition, events: &write.events };
+            let condition = AppendCondition::LeaseHolder(seq, epoch);
+            let target = AppendTarget { stream: &stream, condition, events: &write.events };
             match stage_append(set, conn, staged, target, now).await? {
-                Ok(appended) => (Some(appended), staged.stream(set, &stream), None),
+                Ok(appended) => (Some(appended), staged.find_stream(set, &stream), None),
                 Err(refused) => return Ok(Err(refused)),
             }
         }
         RunCondition::AtHead => {
-            let (mut row, new) = match staged.stream(set, &stream) {
+            let (mut row, new) = match staged.find_stream(set, &stream) {
                 Some(row) => (row, None),
                 None => {
                     let row = set.new_stream(conn).await?;
@@ -196,60 +201,60 @@ async fn stage_run(
                     (row, Some(id))
                 }
             };
-            if row.fence == Fence::Closed {
+            if row.fence == StreamFence::Closed {
                 return Ok(Err(AppendError::Closed));
             }
-            staged.extend(&stream, &mut row, &write.events, Epoch(0), now);
+            staged.append_events(&stream, &mut row, &write.events, Epoch(0), now);
             let place = (set.writes.events.len() + staged.events.len()) as u64;
-            let appended = (!write.events.is_empty()).then(|| Appended {
+            let appended = (!write.events.is_empty()).then(|| AppendOutcome {
                 head: row.head,
                 position: docket_schema::ids::Position(place.saturating_sub(1)),
-                repeated: false,
+                was_repeated: false,
             });
             (appended, Some(row), new)
         }
     };
-    if let Some(mut row) = row.filter(|_| !appended.is_some_and(|appended| appended.repeated)) {
+    if let Some(mut row) = row.filter(|_| !appended.is_some_and(|appended| appended.was_repeated)) {
         set_fence(&mut row, write.fence);
         staged.streams.push((stream, row));
     }
-    Ok(Ok(RunDone { appended, new_stream }))
+    Ok(Ok(StagedRun { appended, new_stream }))
 }
 
 /// The run that a new task begins with. Its stream must not exist: its first event is another run's
 /// continuation, and follows no other head.
 pub(super) async fn stage_first_run(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     write: &RunWrite,
     record: &TaskRecord,
 ) -> Result<Result<(), AppendError>, TransactionError> {
     let stream = StreamId::Run(write.run);
     // Its parent is locked as well, so that it does not go to the archive meanwhile.
-    let parent = write.events.first().and_then(forked).map(|forked| StreamId::Run(forked.parent));
+    let parent = write.events.first().and_then(decode_fork).map(|forked| StreamId::Run(forked.parent));
     set.load_streams(conn, [stream.clone()].into_iter().chain(parent.clone())).await?;
-    if parent.is_some_and(|parent| staged.stream(set, &parent).is_none()) {
-        return Ok(Err(AppendError::NoStream));
+    if parent.is_some_and(|parent| staged.find_stream(set, &parent).is_none()) {
+        return Ok(Err(AppendError::StreamNotFound));
     }
-    if let Some(there) = staged.stream(set, &stream) {
+    if let Some(there) = staged.find_stream(set, &stream) {
         return Ok(Err(AppendError::WrongSeq { expected: docket_schema::ids::Seq(0), head: there.head }));
     }
     match stage_run(set, conn, staged, write, record.submitted_at).await? {
         Err(refused) => return Ok(Err(refused)),
-        Ok(done) => staged.new_runs.extend(done.new_stream.map(|id| row_of(record, write, id))),
+        Ok(done) => staged.new_runs.extend(done.new_stream.map(|id| new_run_row(record, write, id))),
     }
     Ok(Ok(()))
 }
 
-fn row_of(record: &TaskRecord, write: &RunWrite, stream_id: i64) -> RunRow {
+fn new_run_row(record: &TaskRecord, write: &RunWrite, stream_id: i64) -> RunRow {
     RunRow {
         id: write.run,
         stream_id,
         task: record.id,
         attempt: record.runs,
         stage: "living".to_owned(),
-        parent: write.events.first().and_then(forked).map(|forked| (forked.parent, forked.seq)),
+        parent: write.events.first().and_then(decode_fork).map(|forked| (forked.parent, forked.seq)),
         ended_at: None,
     }
 }
@@ -259,17 +264,17 @@ const fn set_fence(row: &mut StreamRow, after: FenceAfter) {
         FenceAfter::Unchanged => {}
         FenceAfter::Open(epoch) => {
             row.epoch = epoch;
-            row.fence = Fence::Open;
+            row.fence = StreamFence::Open;
         }
-        FenceAfter::Shut => row.fence = Fence::Shut,
-        FenceAfter::Closed => row.fence = Fence::Closed,
+        FenceAfter::Shut => row.fence = StreamFence::Shut,
+        FenceAfter::Closed => row.fence = StreamFence::Closed,
     }
 }
 
 /// Stages the first event of a new task. Answers its record and the number of its stream.
 pub(super) async fn stage_submitted(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     id: TaskId,
     submitted: &TaskSubmitted,
@@ -279,10 +284,10 @@ pub(super) async fn stage_submitted(
     let mut row = set.new_stream(conn).await?;
     let stream_id = row.id;
     let first = TaskEvent::from(submitted.clone()).encode(Turn(0));
-    staged.extend(&stream, &mut row, &[first], Epoch(0), now);
+    staged.append_events(&stream, &mut row, &[first], Epoch(0), now);
     let meta = TaskEventMeta { seq: row.head.seq, hash: row.head.hash, recorded_at: row.head_at };
     staged.streams.push((stream, row));
-    Ok((TaskRecord::submitted(id, meta, submitted.clone()), stream_id))
+    Ok((TaskRecord::from_submitted(id, meta, submitted.clone()), stream_id))
 }
 
 /// Appends to the task's stream and folds what was appended into `record`.
@@ -296,19 +301,20 @@ pub(super) fn stage_task(
 ) -> Result<(), StoreError> {
     let stream = StreamId::Task(record.id);
     let id = record.id;
-    let mut row =
-        staged.stream(set, &stream).ok_or_else(|| corrupt(format!("task {id} has no stream of its own")))?;
+    let mut row = staged
+        .find_stream(set, &stream)
+        .ok_or_else(|| corrupt_error(format!("task {id} has no stream of its own")))?;
     for event in events {
-        staged.extend(&stream, &mut row, &[event.encode(Turn(0))], epoch_of(event, holder), now);
+        staged.append_events(&stream, &mut row, &[event.encode(Turn(0))], event_epoch(event, holder), now);
         let meta = TaskEventMeta { seq: row.head.seq, hash: row.head.hash, recorded_at: row.head_at };
-        record.apply(meta, event.clone()).map_err(|source| corrupt(format!("task {id}: {source}")))?;
+        record.apply(meta, event.clone()).map_err(|source| corrupt_error(format!("task {id}: {source}")))?;
     }
     staged.streams.push((stream, row));
     Ok(())
 }
 
 /// The epoch that an event of a task is written under.
-const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
+const fn event_epoch(event: &TaskEvent, holder: Epoch) -> Epoch {
     match event {
         TaskEvent::TaskLeased(TaskLeased { epoch, .. })
         | TaskEvent::TaskReleased(TaskReleased { epoch, .. })
@@ -340,12 +346,12 @@ const fn epoch_of(event: &TaskEvent, holder: Epoch) -> Epoch {
 }
 
 /// A task that comes back to life wants its deduplication key back, which another may hold by now.
-async fn key_is_taken(
+async fn check_dedup_key(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     before: &TaskRecord,
     after: &TaskRecord,
-) -> Result<Option<Rejection>, TransactionError> {
+) -> Result<Option<CommandRejection>, TransactionError> {
     let Some(key) =
         after.spec.dedup_key.as_ref().filter(|_| before.state.is_ended() && !after.state.is_ended())
     else {
@@ -353,8 +359,8 @@ async fn key_is_taken(
     };
     load_keys(set, conn, [key.clone()]).await?;
     let state: TaskState = before.state;
-    Ok(match set.keys.get(key).copied().flatten() {
-        Some(holder) if holder != after.id => Some(Rejection::WrongState {
+    Ok(match set.dedup_keys.get(key).copied().flatten() {
+        Some(holder) if holder != after.id => Some(CommandRejection::WrongState {
             state,
             remedy: "another task holds its deduplication key by now; cancel that one first",
         }),

@@ -8,15 +8,15 @@ use docket_schema::{
 };
 
 use super::{
-    command::{Execution, stage_plan, stage_submitted},
+    command::{PlanExecution, stage_plan, stage_submitted},
     known_task::check_same_child,
 };
 use crate::{
     decide,
     store::{
-        CommandError, TakenId,
-        api::corrupt,
-        db::{Conn, TransactionError},
+        CommandError, TaskIdConflict,
+        api::corrupt_error,
+        db::{DbConn, TransactionError},
         writer::{DeadlineChange, DependencyChange, StagedRequest, WorkingSet},
     },
 };
@@ -24,11 +24,11 @@ use crate::{
 /// Stages the task that a run gives away; `false` = it exists already, with the same content.
 pub(super) async fn stage_child(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     (child, submitted): (TaskId, &TaskSubmitted),
     now: Timestamp,
-) -> Result<Result<bool, Box<TakenId>>, TransactionError> {
+) -> Result<Result<bool, Box<TaskIdConflict>>, TransactionError> {
     set.load_tasks(conn, &[child]).await?;
     if let Some((record, _)) = set.tasks.get(&child) {
         let existing = (&record.spec, record.delegated_by.as_ref());
@@ -40,14 +40,14 @@ pub(super) async fn stage_child(
 }
 
 /// Cancels the children of runs that this batch has ended or left behind; answers those.
-pub(super) async fn cancel_abandoned(
+pub(super) async fn cancel_abandoned_children(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     now: Timestamp,
 ) -> Result<Vec<TaskId>, TransactionError> {
     let has_ended =
         |set: &WorkingSet, id: &TaskId| set.tasks.get(id).is_some_and(|(record, _)| record.state.is_ended());
-    let left = set.writes.dependencies.iter().filter(|(_, waits)| **waits == DependencyChange::Ends);
+    let left = set.writes.dependencies.iter().filter(|(_, waits)| **waits == DependencyChange::Removed);
     let left: Vec<(TaskId, TaskId)> =
         left.map(|(pair, _)| *pair).filter(|(child, _)| !has_ended(set, child)).collect();
     if left.is_empty() {
@@ -60,19 +60,19 @@ pub(super) async fn cancel_abandoned(
         let (Some((record, _)), Some((parent, _))) = (set.tasks.get(&child), set.tasks.get(&parent)) else {
             continue;
         };
-        let plan = decide::abandoned(record, parent);
-        if plan.task.is_empty() {
+        let plan = decide::cancel_abandoned_child(record, parent);
+        if plan.task_events.is_empty() {
             continue;
         }
         let mut staged = StagedRequest::default();
-        match stage_plan(set, conn, &mut staged, child, plan, Execution::at(now)).await? {
+        match stage_plan(set, conn, &mut staged, child, plan, PlanExecution::new(now)).await? {
             Ok(_) => {
-                set.accept(staged);
+                set.merge_staged(staged);
                 cancelled.insert(child);
             }
             Err(CommandError::Store(error)) => return Err(error.into()),
             Err(refused) => {
-                return Err(corrupt(format!("child {child} cannot be cancelled: {refused}")).into());
+                return Err(corrupt_error(format!("child {child} cannot be cancelled: {refused}")).into());
             }
         }
     }

@@ -8,46 +8,50 @@
 use docket_schema::{
     event::{Envelope, Head, NewEvent, Payload},
     ids::{Epoch, EventHash, Position, RunId, Seq, StreamId, SystemTopic, TaskId, Timestamp},
-    system::{RunImported, RunOf, StreamImported, SystemEvent},
+    system::{RunImported, StreamImported, SystemEvent, TaskRunRef},
     task::{TaskCancelled, TaskRecord},
 };
 
-use super::{append::stage_system_event, blobs::missing_blob, command::stage_task};
+use super::{append::stage_system_event, blobs::find_missing_blob, command::stage_task};
 use crate::store::{
-    ImportError, ImportStream, Imported,
-    api::corrupt,
+    ImportError, ImportOutcome, ImportStream,
+    api::corrupt_error,
     db::{
-        Arg, Conn, TransactionError, envelope,
-        row::{Fence, RunRow, StreamRow},
-        select_events,
+        DbConn, SqlArg, TransactionError, read_envelope,
+        row::{RunRow, StreamFence, StreamRow},
+        select_events_sql,
     },
     writer::{
-        DeadlineChange, EventRow, ImportStreams, StagedRequest, TaskRun, WorkingSet, forked, into_new_event,
-        run_change, task_runs,
+        DeadlineChange, EventRow, ImportStreams, StagedRequest, TaskRun, WorkingSet, decode_fork,
+        into_new_event, run_change, task_runs,
     },
 };
 
 /// What ends an imported task that had not ended.
-const CANCELLED_BECAUSE: &str =
+const IMPORT_CANCEL_REASON: &str =
     "imported from another installation, where it had not ended; `docket resume` goes on with its run here";
 
 /// Plans an import. The outer error is the store's, the inner one a refusal.
 pub(super) async fn plan_import(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     command: &ImportStreams,
-) -> Result<Result<Imported, ImportError>, TransactionError> {
+) -> Result<Result<ImportOutcome, ImportError>, TransactionError> {
     let mut staged = StagedRequest::default();
     let mut written = Vec::new();
-    if let Some(archived) = archived_among(conn, &command.import.streams).await? {
+    if let Some(archived) = find_archived_stream(conn, &command.import.streams).await? {
         return Ok(Err(ImportError::Archived(archived)));
     }
     for stream in &command.import.streams {
         let imported = match &stream.stream {
-            StreamId::Task(task) => task_stream(set, conn, &mut staged, *task, stream, command.now).await?,
-            StreamId::Run(run) => run_stream(set, conn, &mut staged, *run, stream).await?,
+            StreamId::Task(task) => {
+                stage_task_stream(set, conn, &mut staged, *task, stream, command.now).await?
+            }
+            StreamId::Run(run) => stage_run_stream(set, conn, &mut staged, *run, stream).await?,
             StreamId::Queue(_) | StreamId::System(_) => {
-                return Err(corrupt(format!("an import of {}, which was not checked", stream.stream)).into());
+                return Err(
+                    corrupt_error(format!("an import of {}, which was not checked", stream.stream)).into()
+                );
             }
         };
         match imported {
@@ -56,59 +60,62 @@ pub(super) async fn plan_import(
         }
     }
     if written.is_empty() {
-        return Ok(Ok(Imported::default()));
+        return Ok(Ok(ImportOutcome::default()));
     }
-    if let Some(missing) = missing_blob(set, &command.import.names, &[]) {
+    if let Some(missing) = find_missing_blob(set, &command.import.required_blobs, &[]) {
         return Ok(Err(ImportError::BlobMissing(missing)));
     }
     record_import(set, conn, &mut staged, command, &written).await?;
-    set.writes.touched.extend(&command.import.names);
-    set.accept(staged);
-    Ok(Ok(Imported { streams: written }))
+    set.writes.touched.extend(&command.import.required_blobs);
+    set.merge_staged(staged);
+    Ok(Ok(ImportOutcome { streams: written }))
 }
 
 /// One of the streams that is archived here: it is brought back, not imported.
-async fn archived_among(
-    conn: &mut Conn<'_>,
+async fn find_archived_stream(
+    conn: &mut DbConn<'_>,
     streams: &[ImportStream],
 ) -> Result<Option<StreamId>, TransactionError> {
     let sql = format!(
         "SELECT name FROM archived_streams WHERE {} ORDER BY name LIMIT 1",
-        conn.dialect().any_text("name", 1)
+        conn.dialect().any_text_sql("name", 1)
     );
     let names = streams.iter().map(|stream| stream.stream.to_string()).collect();
-    let Some(mut row) = conn.rows(&sql, vec![Arg::Texts(names)]).await?.pop() else { return Ok(None) };
-    let name = row.text(0)?;
-    Ok(Some(name.parse().map_err(|_| corrupt(format!("an archived stream named `{name}`")))?))
+    let Some(mut row) = conn.query_rows(&sql, vec![SqlArg::Texts(names)]).await?.pop() else {
+        return Ok(None);
+    };
+    let name = row.get_text(0)?;
+    Ok(Some(name.parse().map_err(|_| corrupt_error(format!("an archived stream named `{name}`")))?))
 }
 
 /// The import of a stream; `None` = all of it exists here.
-type StagedStream = Result<Option<StreamImported>, ImportError>;
+type StagedImport = Result<Option<StreamImported>, ImportError>;
 
 /// A task that is not here is written; one that is here only has to be the same task.
-async fn task_stream(
+async fn stage_task_stream(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     task: TaskId,
     import: &ImportStream,
     now: Timestamp,
-) -> Result<StagedStream, TransactionError> {
-    if let Some(row) = staged.stream(set, &import.stream) {
+) -> Result<StagedImport, TransactionError> {
+    if let Some(row) = staged.find_stream(set, &import.stream) {
         let first = import.events.first().map(|event| event.hash);
-        let same = hash_at(set, conn, &row, Seq(1)).await? == first;
+        let same = event_hash_at(set, conn, &row, Seq(1)).await? == first;
         let differs = || ImportError::Differs { stream: import.stream.clone(), seq: Seq(1) };
         return Ok(if same { Ok(None) } else { Err(differs()) });
     }
     let mut row = set.new_stream(conn).await?;
     let stream_id = row.id;
-    take_over(staged, &mut row, &import.events);
+    stage_events_as_is(staged, &mut row, &import.events);
     let head = row.head;
-    let folded = TaskRecord::fold(task, &import.events).map_err(|e| corrupt(format!("task {task}: {e}")))?;
-    let mut record = folded.ok_or_else(|| corrupt(format!("task {task}: an import without events")))?;
+    let folded =
+        TaskRecord::fold(task, &import.events).map_err(|e| corrupt_error(format!("task {task}: {e}")))?;
+    let mut record = folded.ok_or_else(|| corrupt_error(format!("task {task}: an import without events")))?;
     staged.streams.push((import.stream.clone(), row));
     if !record.state.is_ended() {
-        let cancelled = TaskCancelled { by: "import".to_owned(), reason: CANCELLED_BECAUSE.to_owned() };
+        let cancelled = TaskCancelled { by: "import".to_owned(), reason: IMPORT_CANCEL_REASON.to_owned() };
         stage_task(set, staged, &mut record, &[cancelled.into()], Epoch(0), now)?;
     }
     staged.tasks.push((record, stream_id, DeadlineChange::Keep));
@@ -116,18 +123,18 @@ async fn task_stream(
 }
 
 /// A run that is not here is written; one that is here must be the same, and is continued where it may be.
-async fn run_stream(
+async fn stage_run_stream(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     run: RunId,
     import: &ImportStream,
-) -> Result<StagedStream, TransactionError> {
+) -> Result<StagedImport, TransactionError> {
     let Some(of) = import.run_of else {
-        return Err(corrupt(format!("an import of run {run} that does not say of which task")).into());
+        return Err(corrupt_error(format!("an import of run {run} that does not say of which task")).into());
     };
     let file = Seq(import.events.len() as u64);
-    let here = staged.stream(set, &import.stream);
+    let here = staged.find_stream(set, &import.stream);
     let known = here.as_ref().map_or(Seq(0), |row| row.head.seq);
     if let Some(row) = &here {
         if let Some(seq) = first_difference(set, conn, row, &import.events).await? {
@@ -136,9 +143,9 @@ async fn run_stream(
         if file <= known {
             return Ok(Ok(None));
         }
-        if row.fence != Fence::Closed {
+        if row.fence != StreamFence::Closed {
             let stream = import.stream.clone();
-            return Ok(Err(ImportError::Lives { stream, here: known, file }));
+            return Ok(Err(ImportError::DivergingRun { stream, here: known, file }));
         }
     }
     let place = find_task_run(set, conn, staged, run, of.task).await?;
@@ -147,8 +154,9 @@ async fn run_stream(
         None => set.new_stream(conn).await?,
     };
     let new = import.events.get(known.0 as usize..).unwrap_or_default();
-    take_over(staged, &mut row, new);
-    (row.epoch, row.fence) = place.map_or((Epoch(0), Fence::Closed), |place| (place.epoch, place.fence));
+    stage_events_as_is(staged, &mut row, new);
+    (row.epoch, row.fence) =
+        place.map_or((Epoch(0), StreamFence::Closed), |place| (place.epoch, place.fence));
     let (head, stream_id) = (row.head, row.id);
     staged.streams.push((import.stream.clone(), row));
     stage_run_rows(staged, run, new, (known == Seq(0)).then_some((stream_id, of)));
@@ -158,25 +166,25 @@ async fn run_stream(
 /// The run as the task's stream, with what is staged, has it.
 async fn find_task_run(
     set: &WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &StagedRequest,
     run: RunId,
     task: TaskId,
 ) -> Result<Option<TaskRun>, TransactionError> {
     let stream = StreamId::Task(task);
-    let Some(row) = staged.stream(set, &stream) else { return Ok(None) };
+    let Some(row) = staged.find_stream(set, &stream) else { return Ok(None) };
     let mut events = Vec::new();
-    let sql = select_events("e.stream_id = $1 ORDER BY e.seq");
-    for mut stored in conn.rows(&sql, vec![Arg::Int(row.id)]).await? {
-        events.push(envelope(&mut stored)?);
+    let sql = select_events_sql("e.stream_id = $1 ORDER BY e.seq");
+    for mut stored in conn.query_rows(&sql, vec![SqlArg::Int(row.id)]).await? {
+        events.push(read_envelope(&mut stored)?);
     }
     let staged = set.writes.events.iter().chain(&staged.events).filter(|event| event.stream_id == row.id);
-    events.extend(staged.map(|event| unstaged(&stream, event)));
-    let mut runs = task_runs::fold_task(task, &events)?;
+    events.extend(staged.map(|event| staged_envelope(&stream, event)));
+    let mut runs = task_runs::runs_from_task_events(task, &events)?;
     Ok(runs.remove(&run))
 }
 
-fn unstaged(stream: &StreamId, event: &EventRow) -> Envelope {
+fn staged_envelope(stream: &StreamId, event: &EventRow) -> Envelope {
     Envelope {
         stream: stream.clone(),
         seq: event.seq,
@@ -198,12 +206,12 @@ pub(super) fn stage_run_rows(
     staged: &mut StagedRequest,
     run: RunId,
     events: &[Envelope],
-    new: Option<(i64, RunOf)>,
+    new: Option<(i64, TaskRunRef)>,
 ) {
     let events: Vec<(NewEvent, Timestamp)> =
         events.iter().map(|event| (into_new_event(event.clone()), event.recorded_at)).collect();
-    if let Some((stream_id, RunOf { task, attempt })) = new {
-        let parent = events.first().and_then(|(first, _)| forked(first));
+    if let Some((stream_id, TaskRunRef { task, attempt })) = new {
+        let parent = events.first().and_then(|(first, _)| decode_fork(first));
         let parent = parent.map(|forked| (forked.parent, forked.seq));
         let stage = "living".to_owned();
         staged.new_runs.push(RunRow { id: run, stream_id, task, attempt, stage, parent, ended_at: None });
@@ -214,7 +222,7 @@ pub(super) fn stage_run_rows(
 }
 
 /// Stages events with the hashes they have.
-pub(super) fn take_over(staged: &mut StagedRequest, row: &mut StreamRow, events: &[Envelope]) {
+pub(super) fn stage_events_as_is(staged: &mut StagedRequest, row: &mut StreamRow, events: &[Envelope]) {
     for event in events {
         staged.events.push(EventRow {
             stream_id: row.id,
@@ -236,20 +244,20 @@ pub(super) fn take_over(staged: &mut StagedRequest, row: &mut StreamRow, events:
 /// Where the stream here and the one of the file part, within what both have.
 async fn first_difference(
     set: &WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     row: &StreamRow,
     file: &[Envelope],
 ) -> Result<Option<Seq>, TransactionError> {
     let common = Seq(row.head.seq.0.min(file.len() as u64));
     let theirs = |seq: Seq| file.get((seq.0 as usize).wrapping_sub(1)).map(|event| event.hash);
-    if common == Seq(0) || hash_at(set, conn, row, common).await? == theirs(common) {
+    if common == Seq(0) || event_hash_at(set, conn, row, common).await? == theirs(common) {
         return Ok(None);
     }
     // Hashes are chained: from the first difference on all differ, so it is found by halving.
     let (mut same, mut differs) = (Seq(0), common);
     while same.next() < differs {
         let middle = Seq(same.0.midpoint(differs.0));
-        if hash_at(set, conn, row, middle).await? == theirs(middle) {
+        if event_hash_at(set, conn, row, middle).await? == theirs(middle) {
             same = middle;
         } else {
             differs = middle;
@@ -259,9 +267,9 @@ async fn first_difference(
 }
 
 /// The hash of an event here, written or about to be.
-async fn hash_at(
+async fn event_hash_at(
     set: &WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     row: &StreamRow,
     seq: Seq,
 ) -> Result<Option<EventHash>, TransactionError> {
@@ -273,15 +281,15 @@ async fn hash_at(
         return Ok(Some(event.hash));
     }
     let sql = "SELECT hash FROM events WHERE stream_id = $1 AND seq = $2";
-    let args = vec![Arg::Int(row.id), Arg::Int(i64::try_from(seq.0).unwrap_or(i64::MAX))];
-    let mut found = conn.rows(sql, args).await?;
-    Ok(found.first_mut().map(|row| row.fixed(0)).transpose()?.map(EventHash))
+    let args = vec![SqlArg::Int(row.id), SqlArg::Int(i64::try_from(seq.0).unwrap_or(i64::MAX))];
+    let mut found = conn.query_rows(sql, args).await?;
+    Ok(found.first_mut().map(|row| row.get_array(0)).transpose()?.map(EventHash))
 }
 
 /// Records the import.
 async fn record_import(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     command: &ImportStreams,
     written: &[StreamImported],

@@ -4,30 +4,30 @@ mod choose;
 mod running;
 
 use docket_schema::{
+    api::{LeaseLostReason, LostLease, WorkerCapabilities},
     ids::{Epoch, IncarnationId, RunId, StreamId, TaskId},
-    wire::{LostLease, LostWhy, WorkerAbout},
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::{Execution, stage_plan};
+use super::command::{PlanExecution, stage_plan};
 use crate::{
-    decide::{self, Lessee, lost_why},
+    decide::{self, LeaseRecipient, lease_lost_reason},
     store::{
-        CommandError, Granted, Heartbeat, Leased, Renewed,
-        api::corrupt,
-        db::{Arg, Conn, TransactionError},
+        CommandError, GrantedLease, HeartbeatOutcome, LeaseOutcome, WorkerHeartbeat,
+        api::corrupt_error,
+        db::{DbConn, SqlArg, TransactionError},
         writer::{
-            DeadlineChange, KnownWorker, LeaseTasks, RenewLeases, StagedRequest, WorkerSeen, WorkingSet,
+            DeadlineChange, LeaseTasks, RenewLeases, StagedRequest, StoredWorker, WorkerUpdate, WorkingSet,
         },
     },
 };
-use choose::choose;
+use choose::choose_tasks;
 pub(super) use running::prepare_limits;
 
 /// One lease of an answer, as it is kept for a repeated request.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptLease {
+struct CachedLease {
     task: TaskId,
     epoch: Epoch,
 }
@@ -35,48 +35,50 @@ struct KeptLease {
 /// Plans a lease request.
 pub(super) async fn plan_lease(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     command: &LeaseTasks,
-) -> Result<Leased, TransactionError> {
+) -> Result<LeaseOutcome, TransactionError> {
     let LeaseTasks { request, runs, lease_ms, now } = command;
     let (now, deadline) = (*now, now.plus_ms(*lease_ms));
-    let about = WorkerAbout {
+    let about = WorkerCapabilities {
         queues: request.queues.clone(),
         engines: request.engines.clone(),
         labels: request.labels.clone(),
         layers: request.layers.clone(),
         faults: request.faults.clone(),
     };
-    let about = serde_json::to_string(&about).map_err(|e| corrupt(e.to_string()))?;
+    let about = serde_json::to_string(&about).map_err(|e| corrupt_error(e.to_string()))?;
     let (name, room) = (request.name.clone(), request.room.clone());
-    set.writes.workers.insert(request.incarnation, WorkerSeen { name, at: now, about: Some(about), room });
-    let AskingWorker { kept, drain } = known_worker(set, request.incarnation)?;
+    set.writes
+        .workers
+        .insert(request.incarnation, WorkerUpdate { name, seen_at: now, about: Some(about), capacity: room });
+    let RequestingWorker { cached_answer: kept, drain } = requesting_worker(set, request.incarnation)?;
     if let Some((number, kept)) = kept
         && number >= request.number
     {
         // A lower number is a request that its worker has given up; it must not lease anything.
         return if number == request.number {
-            let standing = repeat_answer(set, conn, request.incarnation, &kept).await?;
+            let standing = repeat_grants(set, conn, request.incarnation, &kept).await?;
             // A worker that asks again is alive: like a heartbeat, this renews. So an answer always counts from its
             // own request, however long the worker waited for the lost one.
             for granted in &standing {
                 let lease = (granted.record.epoch, deadline);
                 set.writes.deadlines.insert(granted.record.id, lease);
             }
-            Ok(Leased { leases: standing, drain })
+            Ok(LeaseOutcome { leases: standing, drain })
         } else {
-            Ok(Leased { leases: Vec::new(), drain })
+            Ok(LeaseOutcome { leases: Vec::new(), drain })
         };
     }
     if drain {
-        return Ok(Leased { leases: Vec::new(), drain });
+        return Ok(LeaseOutcome { leases: Vec::new(), drain });
     }
     let wanted = (request.max as usize).min(runs.len());
     set.lease_reads.lease_ms = *lease_ms;
-    let chosen = choose(set, conn, request, wanted, now).await?;
+    let chosen = choose_tasks(set, conn, request, wanted, now).await?;
     set.load_tasks(conn, &chosen).await?;
-    let lessee = Lessee { incarnation: request.incarnation, name: request.name.clone() };
-    let when = Execution { now, deadline: DeadlineChange::Set(deadline) };
+    let lessee = LeaseRecipient { incarnation: request.incarnation, name: request.name.clone() };
+    let when = PlanExecution { now, deadline: DeadlineChange::Set(deadline) };
     let mut fresh = runs.iter().copied();
     let mut granted = Vec::with_capacity(chosen.len());
     for task in chosen {
@@ -91,28 +93,30 @@ pub(super) async fn plan_lease(
         let Ok(plan) = decide::lease(record, &lessee, candidate) else { continue };
         let mut staged = StagedRequest::default();
         match stage_plan(set, conn, &mut staged, task, plan, when).await? {
-            Ok(_) => set.accept(staged),
+            Ok(_) => set.merge_staged(staged),
             Err(CommandError::Store(error)) => return Err(error.into()),
-            Err(refused) => return Err(corrupt(format!("task {task} cannot be leased: {refused}")).into()),
+            Err(refused) => {
+                return Err(corrupt_error(format!("task {task} cannot be leased: {refused}")).into());
+            }
         }
         granted.push((task, candidate));
     }
-    let kept: Vec<KeptLease> = granted
+    let kept: Vec<CachedLease> = granted
         .iter()
         .filter_map(|(task, _)| set.tasks.get(task))
-        .map(|(record, _)| KeptLease { task: record.id, epoch: record.epoch })
+        .map(|(record, _)| CachedLease { task: record.id, epoch: record.epoch })
         .collect();
     if !kept.is_empty() {
-        let answer = serde_json::to_string(&kept).map_err(|e| corrupt(e.to_string()))?;
+        let answer = serde_json::to_string(&kept).map_err(|e| corrupt_error(e.to_string()))?;
         set.writes.lease_answers.insert(request.incarnation, (request.number, answer));
     }
-    Ok(Leased { leases: load_grants(set, conn, &granted).await?, drain })
+    Ok(LeaseOutcome { leases: load_grants(set, conn, &granted).await?, drain })
 }
 
 /// A worker that asks.
-struct AskingWorker {
+struct RequestingWorker {
     /// Number of its last request that got leases, and these leases.
-    kept: Option<(u64, Vec<KeptLease>)>,
+    cached_answer: Option<(u64, Vec<CachedLease>)>,
     /// A person wants it to take no more.
     drain: bool,
 }
@@ -120,7 +124,7 @@ struct AskingWorker {
 /// Reads the workers of a batch.
 pub(super) async fn load_workers(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     incarnations: &[IncarnationId],
 ) -> Result<(), TransactionError> {
     if incarnations.is_empty() {
@@ -130,43 +134,50 @@ pub(super) async fn load_workers(
     let sql = format!(
         "SELECT w.incarnation, w.draining, r.number, r.answer FROM workers w \
          LEFT JOIN lease_requests r ON r.incarnation = w.incarnation WHERE {}",
-        conn.dialect().any_blob("w.incarnation", 1)
+        conn.dialect().any_blob_sql("w.incarnation", 1)
     );
-    let ids = Arg::uuids(incarnations.iter().map(|incarnation| incarnation.0));
-    for mut row in conn.rows(&sql, vec![ids]).await? {
-        let incarnation = IncarnationId(row.uuid(0)?);
-        let kept = row.int_or_null(2)?.map(i64::unsigned_abs).zip(row.text_or_null(3)?);
-        let known = KnownWorker { drain: row.int(1)? != 0, kept };
+    let ids = SqlArg::from_uuids(incarnations.iter().map(|incarnation| incarnation.0));
+    for mut row in conn.query_rows(&sql, vec![ids]).await? {
+        let incarnation = IncarnationId(row.get_uuid(0)?);
+        let kept = row.get_i64_or_null(2)?.map(i64::unsigned_abs).zip(row.get_text_or_null(3)?);
+        let known = StoredWorker { drain: row.get_i64(1)? != 0, cached_answer: kept };
         set.lease_reads.workers.insert(incarnation, Some(known));
     }
     Ok(())
 }
 
-fn known_worker(set: &WorkingSet, incarnation: IncarnationId) -> Result<AskingWorker, TransactionError> {
+fn requesting_worker(
+    set: &WorkingSet,
+    incarnation: IncarnationId,
+) -> Result<RequestingWorker, TransactionError> {
     let stored = set.lease_reads.workers.get(&incarnation).and_then(Option::as_ref);
     let staged = set.writes.lease_answers.get(&incarnation);
-    let kept = staged.or(stored.and_then(|known| known.kept.as_ref()));
+    let kept = staged.or(stored.and_then(|known| known.cached_answer.as_ref()));
     let parse = |(number, text): &(u64, String)| match serde_json::from_str(text) {
         Ok(kept) => Ok((*number, kept)),
-        Err(error) => Err(corrupt(format!("the lease answer of {incarnation}: {error}"))),
+        Err(error) => Err(corrupt_error(format!("the lease answer of {incarnation}: {error}"))),
     };
-    Ok(AskingWorker { kept: kept.map(parse).transpose()?, drain: stored.is_some_and(|known| known.drain) })
+    Ok(RequestingWorker {
+        cached_answer: kept.map(parse).transpose()?,
+        drain: stored.is_some_and(|known| known.drain),
+    })
 }
 
 /// The same answer again, as far as its leases are in force.
-async fn repeat_answer(
+async fn repeat_grants(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     incarnation: IncarnationId,
-    kept: &[KeptLease],
-) -> Result<Vec<Granted>, TransactionError> {
+    kept: &[CachedLease],
+) -> Result<Vec<GrantedLease>, TransactionError> {
     let tasks: Vec<TaskId> = kept.iter().map(|kept| kept.task).collect();
     set.load_tasks(conn, &tasks).await?;
     let standing: Vec<(TaskId, RunId)> = kept
         .iter()
         .filter_map(|kept| {
             let (record, _) = set.tasks.get(&kept.task)?;
-            let stands = lost_why(record, kept.epoch).is_none() && record.worker == Some(incarnation);
+            let stands =
+                lease_lost_reason(record, kept.epoch).is_none() && record.worker == Some(incarnation);
             record.run.filter(|_| stands).map(|run| (kept.task, run))
         })
         .collect();
@@ -175,9 +186,9 @@ async fn repeat_answer(
 
 async fn load_grants(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     leases: &[(TaskId, RunId)],
-) -> Result<Vec<Granted>, TransactionError> {
+) -> Result<Vec<GrantedLease>, TransactionError> {
     let mut forked: Vec<RunId> =
         set.writes.new_runs.values().filter(|row| row.parent.is_some()).map(|row| row.id).collect();
     let begun: Vec<Uuid> = leases
@@ -186,20 +197,23 @@ async fn load_grants(
         .map(|(_, run)| run.0)
         .collect();
     if !begun.is_empty() {
-        let sql =
-            format!("SELECT id FROM runs WHERE parent IS NOT NULL AND {}", conn.dialect().any_blob("id", 1));
-        for mut row in conn.rows(&sql, vec![Arg::uuids(begun)]).await? {
-            forked.push(RunId(row.uuid(0)?));
+        let sql = format!(
+            "SELECT id FROM runs WHERE parent IS NOT NULL AND {}",
+            conn.dialect().any_blob_sql("id", 1)
+        );
+        for mut row in conn.query_rows(&sql, vec![SqlArg::from_uuids(begun)]).await? {
+            forked.push(RunId(row.get_uuid(0)?));
         }
     }
     set.load_streams(conn, leases.iter().map(|(_, run)| StreamId::Run(*run))).await?;
     leases
         .iter()
         .map(|(task, run)| {
-            let (record, _) = set.tasks.get(task).ok_or_else(|| corrupt(format!("task {task} is gone")))?;
+            let (record, _) =
+                set.tasks.get(task).ok_or_else(|| corrupt_error(format!("task {task} is gone")))?;
             let stream = set.streams.get(&StreamId::Run(*run));
-            let head = stream.ok_or_else(|| corrupt(format!("run {run} has no stream")))?.head;
-            Ok(Granted { record: record.clone(), run: *run, head, forked: forked.contains(run) })
+            let head = stream.ok_or_else(|| corrupt_error(format!("run {run} has no stream")))?.head;
+            Ok(GrantedLease { record: record.clone(), run: *run, head, forked: forked.contains(run) })
         })
         .collect()
 }
@@ -208,18 +222,22 @@ async fn load_grants(
 pub(super) fn plan_heartbeat(
     set: &mut WorkingSet,
     command: &RenewLeases,
-) -> Result<Renewed, TransactionError> {
-    let RenewLeases { beat: Heartbeat { incarnation, held, room }, lease_ms, now } = command;
-    let drain = known_worker(set, *incarnation)?.drain;
-    let mut renewed = Renewed { drain, ..Renewed::default() };
+) -> Result<HeartbeatOutcome, TransactionError> {
+    let RenewLeases {
+        heartbeat: WorkerHeartbeat { incarnation, leases: held, capacity: room },
+        lease_ms,
+        now,
+    } = command;
+    let drain = requesting_worker(set, *incarnation)?.drain;
+    let mut renewed = HeartbeatOutcome { drain, ..HeartbeatOutcome::default() };
     let seen = set.writes.workers.entry(*incarnation).or_default();
-    seen.at = *now;
-    seen.room = room.clone().or(seen.room.take());
+    seen.seen_at = *now;
+    seen.capacity = room.clone().or(seen.capacity.take());
     for held in held {
         let why = match set.tasks.get(&held.task) {
-            None => Some(LostWhy::Unknown),
-            Some((record, _)) => lost_why(record, held.epoch)
-                .or_else(|| (record.worker != Some(*incarnation)).then_some(LostWhy::Fenced)),
+            None => Some(LeaseLostReason::Unknown),
+            Some((record, _)) => lease_lost_reason(record, held.epoch)
+                .or_else(|| (record.worker != Some(*incarnation)).then_some(LeaseLostReason::Fenced)),
         };
         match why {
             Some(why) => renewed.lost.push(LostLease { task: held.task, why }),

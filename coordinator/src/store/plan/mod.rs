@@ -7,7 +7,7 @@ mod batch;
 mod blobs;
 mod command;
 mod delegate;
-mod depend;
+mod dependencies;
 mod exclusive;
 mod import;
 mod inbox;

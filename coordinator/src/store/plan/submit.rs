@@ -9,33 +9,33 @@ use docket_schema::{
 
 use super::{
     command::{stage_first_run, stage_submitted, stage_task},
-    depend::{load_states, stage_ended},
+    dependencies::{load_dependency_states, stage_ended_dependencies},
     known_task::{KnownTask, load_known_tasks},
 };
 use crate::{
-    decide::{self, Plan},
+    decide::{self, CommandPlan},
     store::{
         AppendError, NewTask,
-        api::corrupt,
-        db::{Arg, Conn, TransactionError},
+        api::corrupt_error,
+        db::{DbConn, SqlArg, TransactionError},
         writer::{DeadlineChange, StagedRequest, WorkingSet},
     },
 };
 
 /// The answer of a submit.
-type Submitted = Result<Vec<(TaskId, bool)>, AppendError>;
+type SubmitResult = Result<Vec<(TaskId, bool)>, AppendError>;
 
 /// Plans a submit.
 pub(super) async fn plan_submit(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     tasks: &[NewTask],
     by: &str,
     now: Timestamp,
-) -> Result<Submitted, TransactionError> {
+) -> Result<SubmitResult, TransactionError> {
     let mut known = load_known_tasks(set, conn, tasks).await?;
     load_keys(set, conn, tasks.iter().filter_map(|task| task.spec.dedup_key.clone())).await?;
-    let mut names: Vec<BlobHash> = tasks.iter().flat_map(blobs_of).collect();
+    let mut names: Vec<BlobHash> = tasks.iter().flat_map(required_blobs).collect();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !set.blobs.contains(name));
@@ -44,7 +44,7 @@ pub(super) async fn plan_submit(
     } else {
         set.load_blobs(conn, names).await?;
     }
-    let mut states = load_states(set, conn, tasks).await?;
+    let mut states = load_dependency_states(set, conn, tasks).await?;
 
     let mut staged = StagedRequest::default();
     let mut touched: Vec<BlobHash> = Vec::new();
@@ -52,38 +52,39 @@ pub(super) async fn plan_submit(
     let mut own_keys: HashMap<&str, TaskId> = HashMap::new();
     for task in tasks {
         if let Some(existing) = known.get(&task.id) {
-            if let Err(taken) = existing.check_same(task) {
-                return Ok(Err(AppendError::IdTaken(taken)));
+            if let Err(taken) = existing.check_same_content(task) {
+                return Ok(Err(AppendError::TaskIdConflict(taken)));
             }
             answer.push((task.id, false));
             continue;
         }
-        known.insert(task.id, KnownTask::requested(task));
+        known.insert(task.id, KnownTask::from_request(task));
         if let Some(key) = &task.spec.dedup_key {
-            let holder = set.keys.get(key).copied().flatten().or_else(|| own_keys.get(key.as_str()).copied());
+            let holder =
+                set.dedup_keys.get(key).copied().flatten().or_else(|| own_keys.get(key.as_str()).copied());
             if let Some(holder) = holder {
                 answer.push((holder, true));
                 continue;
             }
             own_keys.insert(key, task.id);
         }
-        if let Some(missing) = blobs_of(task).find(|name| !set.blobs.contains(name)) {
+        if let Some(missing) = required_blobs(task).find(|name| !set.blobs.contains(name)) {
             return Ok(Err(AppendError::BlobMissing(missing)));
         }
-        touched.extend(blobs_of(task));
+        touched.extend(required_blobs(task));
         if let Err(refused) = stage_new_task(set, conn, &mut staged, task, by, &mut states, now).await? {
             return Ok(Err(refused));
         }
         answer.push((task.id, false));
     }
     set.writes.touched.extend(touched);
-    set.accept(staged);
+    set.merge_staged(staged);
     Ok(Ok(answer))
 }
 
 async fn stage_new_task(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     staged: &mut StagedRequest,
     task: &NewTask,
     by: &str,
@@ -91,23 +92,22 @@ async fn stage_new_task(
     now: Timestamp,
 ) -> Result<Result<(), AppendError>, TransactionError> {
     let plan = match &task.fork {
-        None => {
-            decide::submit(task.spec.clone(), by).map(|event| Plan { task: vec![event], ..Plan::default() })
-        }
+        None => decide::submit(task.spec.clone(), by)
+            .map(|event| CommandPlan { task_events: vec![event], ..CommandPlan::default() }),
         Some(fork) => decide::fork(task.spec.clone(), by, fork.from, fork.run, fork.events.clone()),
     };
-    let plan = plan.map_err(|e| corrupt(format!("a submit that was not checked: {e}")))?;
-    let Some((TaskEvent::TaskSubmitted(first), rest)) = plan.task.split_first() else {
-        return Err(corrupt("a submit that submits nothing".to_owned()).into());
+    let plan = plan.map_err(|e| corrupt_error(format!("a submit that was not checked: {e}")))?;
+    let Some((TaskEvent::TaskSubmitted(first), rest)) = plan.task_events.split_first() else {
+        return Err(corrupt_error("a submit that submits nothing".to_owned()).into());
     };
     let (mut record, stream_id) = stage_submitted(set, conn, staged, task.id, first, now).await?;
     stage_task(set, staged, &mut record, rest, Epoch(0), now)?;
-    if let Some(write) = &plan.run
+    if let Some(write) = &plan.run_write
         && let Err(refused) = stage_first_run(set, conn, staged, write, &record).await?
     {
         return Ok(Err(refused));
     }
-    if let Err(refused) = stage_ended(set, staged, &mut record, states, now)? {
+    if let Err(refused) = stage_ended_dependencies(set, staged, &mut record, states, now)? {
         return Ok(Err(refused));
     }
     states.insert(record.id, record.state);
@@ -118,10 +118,10 @@ async fn stage_new_task(
 /// Reads which tasks hold these keys, unless this batch knows already.
 pub(super) async fn load_keys(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     wanted: impl IntoIterator<Item = String>,
 ) -> Result<(), TransactionError> {
-    let mut keys: Vec<String> = wanted.into_iter().filter(|key| !set.keys.contains_key(key)).collect();
+    let mut keys: Vec<String> = wanted.into_iter().filter(|key| !set.dedup_keys.contains_key(key)).collect();
     if keys.is_empty() || set.optimistic_insert {
         return Ok(());
     }
@@ -130,27 +130,27 @@ pub(super) async fn load_keys(
     let sql = format!(
         "SELECT dedup_key, id FROM tasks WHERE {} AND dedup_key IS NOT NULL \
          AND state NOT IN ('completed', 'cancelled', 'discarded')",
-        conn.dialect().any_text("dedup_key", 1)
+        conn.dialect().any_text_sql("dedup_key", 1)
     );
     for key in &keys {
-        set.keys.insert(key.clone(), None);
+        set.dedup_keys.insert(key.clone(), None);
     }
-    for mut row in conn.rows(&sql, vec![Arg::Texts(keys)]).await? {
-        let id = TaskId(row.uuid(1)?);
+    for mut row in conn.query_rows(&sql, vec![SqlArg::Texts(keys)]).await? {
+        let id = TaskId(row.get_uuid(1)?);
         // It may have ended within this batch.
         let ended = set.tasks.get(&id).is_some_and(|(record, _)| record.state.is_ended());
         if !ended {
-            set.keys.insert(row.text(0)?, Some(id));
+            set.dedup_keys.insert(row.get_text(0)?, Some(id));
         }
     }
     Ok(())
 }
 
 /// The blobs that a task names.
-fn blobs_of(task: &NewTask) -> impl Iterator<Item = BlobHash> + '_ {
+fn required_blobs(task: &NewTask) -> impl Iterator<Item = BlobHash> + '_ {
     let spec = &task.spec;
     let git =
         spec.base.git.iter().flat_map(|git| git.pack.iter().copied().chain([git.pack_index, git.index]));
     let own = [spec.base.manifest].into_iter().chain(git).chain(spec.script).map(|blob| blob.hash);
-    own.chain(task.fork.iter().flat_map(|fork| fork.names.iter().copied()))
+    own.chain(task.fork.iter().flat_map(|fork| fork.required_blobs.iter().copied()))
 }

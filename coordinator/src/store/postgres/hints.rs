@@ -18,46 +18,46 @@ use sqlx::{
 
 use super::server_link::FailoverWatch;
 use crate::store::{
-    CoordinatorHints, Heard, Hint, HintListener, StoreError, StoreFuture,
-    db::{Conn, Dialect, Through, advisory_locks::LISTENING, store_error},
+    CoordinatorHints, HintListener, HintMessage, StoreError, StoreFuture, WakeupHint,
+    db::{DbConn, PostgresEndpoint, SqlDialect, advisory_locks::LISTENING, store_error},
 };
 
-const WORK: &str = "docket_work";
-const LEASES: &str = "docket_leases";
-const DUE: &str = "docket_due";
+const TASK_AVAILABLE_CHANNEL: &str = "docket_work";
+const LEASE_LOST_CHANNEL: &str = "docket_leases";
+const DUE_SOONER_CHANNEL: &str = "docket_due";
 /// A coordinator began to listen: the others have somebody to tell.
-const HERE: &str = "docket_here";
+const LISTENER_PRESENT_CHANNEL: &str = "docket_here";
 
 /// How long a connection for listening may take to come.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
-pub(super) struct Hints {
+pub(super) struct PgCoordinatorHints {
     readers: PgPool,
     options: PgConnectOptions,
-    through: Through,
+    endpoint: PostgresEndpoint,
     /// Whether others listen, as far as this knows.
-    others: AtomicBool,
+    has_others: AtomicBool,
     failover: Arc<FailoverWatch>,
 }
 
-impl Hints {
+impl PgCoordinatorHints {
     pub(super) fn new(
         readers: PgPool,
         options: PgConnectOptions,
-        through: Through,
+        through: PostgresEndpoint,
         failover: Arc<FailoverWatch>,
     ) -> Self {
         let options = options.application_name("docket hints");
-        Self { readers, options, through, others: AtomicBool::new(true), failover }
+        Self { readers, options, endpoint: through, has_others: AtomicBool::new(true), failover }
     }
 
-    async fn connect(&self) -> Result<PgListener, sqlx::Error> {
+    async fn connect_listener(&self) -> Result<PgListener, sqlx::Error> {
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .acquire_timeout(CONNECT_MAX)
+            .acquire_timeout(CONNECT_TIMEOUT)
             .connect_with(self.options.clone())
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;
@@ -65,20 +65,27 @@ impl Hints {
         // A listener that connects again must look for news, and so must know.
         listener.eager_reconnect(false);
         sqlx::raw_sql(AssertSqlSafe(LISTENING.hold_sql())).execute(&mut listener).await?;
-        listener.listen_all([WORK, LEASES, DUE, HERE]).await?;
+        listener
+            .listen_all([
+                TASK_AVAILABLE_CHANNEL,
+                LEASE_LOST_CHANNEL,
+                DUE_SOONER_CHANNEL,
+                LISTENER_PRESENT_CHANNEL,
+            ])
+            .await?;
         sqlx::raw_sql("NOTIFY docket_here").execute(&mut listener).await?;
         Ok(listener)
     }
 }
 
-impl CoordinatorHints for Hints {
-    fn send(&self, hint: Hint) -> StoreFuture<'_, Result<(), StoreError>> {
+impl CoordinatorHints for PgCoordinatorHints {
+    fn send(&self, hint: WakeupHint) -> StoreFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            if !self.others.load(Ordering::Relaxed) {
+            if !self.has_others.load(Ordering::Relaxed) {
                 return Ok(());
             }
             // One message, whatever it holds: a transaction of its own, also through a pooler.
-            let sql = match (hint.work, hint.leases, hint.due) {
+            let sql = match (hint.task_available, hint.lease_lost, hint.due_sooner) {
                 (false, false, false) => return Ok(()),
                 (true, false, false) => "NOTIFY docket_work",
                 (false, true, false) => "NOTIFY docket_leases",
@@ -88,34 +95,34 @@ impl CoordinatorHints for Hints {
                 (false, true, true) => "NOTIFY docket_leases; NOTIFY docket_due",
                 (true, true, true) => "NOTIFY docket_work; NOTIFY docket_leases; NOTIFY docket_due",
             };
-            let failed = |source| store_error(Dialect::Postgres, "telling other coordinators", source);
+            let failed = |source| store_error(SqlDialect::Postgres, "telling other coordinators", source);
             let mut conn = self.readers.acquire().await.map_err(failed)?;
-            Conn::Postgres(&mut conn, self.through).control(sql).await.map_err(failed)
+            DbConn::Postgres(&mut conn, self.endpoint).execute_batch(sql).await.map_err(failed)
         })
     }
 
-    fn listen(&self) -> StoreFuture<'_, Result<Option<Box<dyn HintListener>>, StoreError>> {
+    fn open_listener(&self) -> StoreFuture<'_, Result<Option<Box<dyn HintListener>>, StoreError>> {
         Box::pin(async move {
-            if self.through == Through::Pooler {
+            if self.endpoint == PostgresEndpoint::Pooler {
                 return Ok(None);
             }
             let began = Instant::now();
-            let failed = |source| store_error(Dialect::Postgres, "listening for hints", source);
-            let listener = self.connect().await.map_err(failed)?;
+            let failed = |source| store_error(SqlDialect::Postgres, "listening for hints", source);
+            let listener = self.connect_listener().await.map_err(failed)?;
             let listener: Box<dyn HintListener> =
                 Box::new(PgHintListener { listener, began, failover: Arc::clone(&self.failover) });
             Ok(Some(listener))
         })
     }
 
-    fn count(&self) -> StoreFuture<'_, Result<bool, StoreError>> {
+    fn has_other_listener(&self) -> StoreFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
-            let failed = |source| store_error(Dialect::Postgres, "counting coordinators", source);
+            let failed = |source| store_error(SqlDialect::Postgres, "counting coordinators", source);
             let mut conn = self.readers.acquire().await.map_err(failed)?;
-            let mut conn = Conn::Postgres(&mut conn, self.through);
-            let rows = conn.rows(&LISTENING.count_sql(), Vec::new()).await.map_err(failed)?;
-            let others = rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0) > 1;
-            self.others.store(others, Ordering::Relaxed);
+            let mut conn = DbConn::Postgres(&mut conn, self.endpoint);
+            let rows = conn.query_rows(&LISTENING.count_sql(), Vec::new()).await.map_err(failed)?;
+            let others = rows.first().and_then(|row| row.get_i64(0).ok()).unwrap_or(0) > 1;
+            self.has_others.store(others, Ordering::Relaxed);
             Ok(others)
         })
     }
@@ -129,18 +136,18 @@ struct PgHintListener {
 }
 
 impl HintListener for PgHintListener {
-    fn next(&mut self) -> StoreFuture<'_, Option<Heard>> {
+    fn next_message(&mut self) -> StoreFuture<'_, Option<HintMessage>> {
         Box::pin(async move {
             let heard = tokio::select! {
                 heard = self.listener.try_recv() => heard.ok().flatten()?,
                 () = self.failover.wait_outdated(self.began) => return None,
             };
-            let hint = Hint::default();
+            let hint = WakeupHint::default();
             Some(match heard.channel() {
-                WORK => Heard::Hint(Hint { work: true, ..hint }),
-                LEASES => Heard::Hint(Hint { leases: true, ..hint }),
-                DUE => Heard::Hint(Hint { due: true, ..hint }),
-                _ => Heard::Coordinator,
+                TASK_AVAILABLE_CHANNEL => HintMessage::Hint(WakeupHint { task_available: true, ..hint }),
+                LEASE_LOST_CHANNEL => HintMessage::Hint(WakeupHint { lease_lost: true, ..hint }),
+                DUE_SOONER_CHANNEL => HintMessage::Hint(WakeupHint { due_sooner: true, ..hint }),
+                _ => HintMessage::ListenerPresent,
             })
         })
     }

@@ -1,11 +1,11 @@
 //! PostgreSQL 14 or newer: any number of coordinators on one database.
 
+mod batch_statements;
 mod hints;
-mod lock_free;
 mod open;
+mod optimistic;
 mod scratch_schema;
 mod server_link;
-mod statement;
 mod writer;
 
 pub use open::open;

@@ -6,7 +6,7 @@ use crate::{
     clock,
     store::{
         StoreError,
-        db::{Dialect, store_error},
+        db::{SqlDialect, store_error},
     },
 };
 
@@ -44,7 +44,7 @@ impl ScratchSchema {
     ///
     /// # Errors
     /// [`StoreError`]: it is still there.
-    pub async fn remove(&self) -> Result<(), StoreError> {
+    pub async fn drop_schema(&self) -> Result<(), StoreError> {
         self.execute("removing a schema", format!("DROP SCHEMA {} CASCADE", self.name)).await
     }
 
@@ -54,6 +54,6 @@ impl ScratchSchema {
             sqlx::query(AssertSqlSafe(sql)).execute(&mut conn).await?;
             conn.close().await
         };
-        executed.await.map_err(|source| store_error(Dialect::Postgres, doing, source))
+        executed.await.map_err(|source| store_error(SqlDialect::Postgres, doing, source))
     }
 }

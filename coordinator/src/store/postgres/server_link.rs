@@ -15,23 +15,23 @@ use sqlx::{
 };
 use tokio::sync::Notify;
 
-use crate::store::db::{Conn, Through};
+use crate::store::db::{DbConn, PostgresEndpoint};
 
 /// A writer meets a read-only server at each of its tries; other connections are replaced no more often than this.
-const REPLACE_EVERY: Duration = Duration::from_secs(1);
+const REPLACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When a writer last met a server that takes no writes.
 #[derive(Debug, Default)]
 pub(super) struct FailoverWatch {
-    seen_at: Mutex<Option<Instant>>,
+    read_only_seen_at: Mutex<Option<Instant>>,
     changed: Notify,
 }
 
 impl FailoverWatch {
     /// A writer met a read-only server.
-    pub(super) fn note(&self) {
-        let mut seen_at = self.seen_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen_at.is_some_and(|at| at.elapsed() < REPLACE_EVERY) {
+    pub(super) fn note_read_only(&self) {
+        let mut seen_at = self.read_only_seen_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen_at.is_some_and(|at| at.elapsed() < REPLACE_INTERVAL) {
             return;
         }
         if seen_at.is_none() {
@@ -46,7 +46,7 @@ impl FailoverWatch {
 
     /// Whether a connection of this age was made before the server was last seen read-only.
     fn is_outdated(&self, age: Duration) -> bool {
-        let seen_at = self.seen_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen_at = self.read_only_seen_at.lock().unwrap_or_else(PoisonError::into_inner);
         seen_at.is_some_and(|at| age >= at.elapsed())
     }
 
@@ -65,26 +65,26 @@ impl FailoverWatch {
 
 /// The way of writers to the server.
 #[derive(Debug, Clone)]
-pub(super) struct ServerLink {
+pub(super) struct ServerConnector {
     options: PgConnectOptions,
-    pub(super) through: Through,
+    pub(super) endpoint: PostgresEndpoint,
     pub(super) failover: Arc<FailoverWatch>,
 }
 
-impl ServerLink {
-    pub(super) fn new(options: PgConnectOptions, through: Through) -> Self {
-        Self { options, through, failover: Arc::default() }
+impl ServerConnector {
+    pub(super) fn new(options: PgConnectOptions, through: PostgresEndpoint) -> Self {
+        Self { options, endpoint: through, failover: Arc::default() }
     }
 
     /// A new connection to a server that takes writes.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut conn = self.options.connect().await?;
-        Conn::Postgres(&mut conn, self.through).probe_write().await?;
+        DbConn::Postgres(&mut conn, self.endpoint).probe_write().await?;
         Ok(conn)
     }
 
     /// Connections for reading, which follow the writers to another server.
-    pub(super) async fn readers(
+    pub(super) async fn connect_readers(
         &self,
         pool: PgPoolOptions,
         options: PgConnectOptions,

@@ -2,14 +2,14 @@
 
 use crate::store::{
     StoreError,
-    db::{Db, Dialect},
+    db::{DbPool, SqlDialect},
 };
 
 /// At most so many are named.
-const NAMED_MAX: usize = 5;
+const HOLDERS_MAX: usize = 5;
 
 /// Names and states of other users' sessions are empty unless docket's role may read them.
-const HOLDERS: &str = "SELECT DISTINCT holder.pid, holder.usename, holder.application_name, holder.state \
+const HOLDERS_SQL: &str = "SELECT DISTINCT holder.pid, holder.usename, holder.application_name, holder.state \
      FROM pg_stat_activity waiting \
      CROSS JOIN LATERAL unnest(pg_blocking_pids(waiting.pid)) AS blocking(pid) \
      JOIN pg_stat_activity holder ON holder.pid = blocking.pid \
@@ -17,15 +17,15 @@ const HOLDERS: &str = "SELECT DISTINCT holder.pid, holder.usename, holder.applic
      AND waiting.wait_event_type = 'Lock' ORDER BY holder.pid";
 
 /// One line for each session, with what ends it. None on SQLite, which cannot tell.
-pub(crate) async fn find_lock_holders(db: &Db) -> Result<Vec<String>, StoreError> {
-    if db.dialect() == Dialect::Sqlite {
+pub(crate) async fn find_lock_holders(db: &DbPool) -> Result<Vec<String>, StoreError> {
+    if db.dialect() == SqlDialect::Sqlite {
         return Ok(Vec::new());
     }
-    let rows = db.query("looking for holders of locks", HOLDERS, Vec::new()).await?;
+    let rows = db.query("looking for holders of locks", HOLDERS_SQL, Vec::new()).await?;
     let mut holders = Vec::new();
-    for mut row in rows.into_iter().take(NAMED_MAX) {
-        let pid = row.int(0)?;
-        let [user, program, state] = [1, 2, 3].map(|at| row.text_or_null(at));
+    for mut row in rows.into_iter().take(HOLDERS_MAX) {
+        let pid = row.get_i64(0)?;
+        let [user, program, state] = [1, 2, 3].map(|at| row.get_text_or_null(at));
         let [user, program, state] = [user?, program?, state?].map(Option::unwrap_or_default);
         holders.push(format!(
             "session {pid} (user `{user}`, program `{program}`, {state}) holds a lock that is waited for; \

@@ -8,7 +8,7 @@ pub(crate) mod log;
 pub(crate) mod overview;
 pub(crate) mod queues;
 pub(crate) mod report_tasks;
-pub(crate) mod resolve;
+pub(crate) mod resolve_id;
 pub(crate) mod runs;
 pub(crate) mod task_list;
 pub(crate) mod tasks;

@@ -6,41 +6,45 @@ use docket_schema::ids::Timestamp;
 
 use super::SqlStore;
 use crate::store::{
-    Admin, CoordinatorHints, Difference, Rebuilding, StoreError, StoreFuture, StoreMeters, Taken, Term,
+    CoordinatorHints, ProjectionDifference, RebuildProgress, StoreAdmin, StoreError, StoreFuture,
+    StoreMetrics, TermOutcome, TermRequest,
     queries::log,
     writer::{ReadSecret, RebuildProjections},
 };
 
-impl Admin for SqlStore {
+impl StoreAdmin for SqlStore {
     fn backend(&self) -> &'static str {
-        self.db.dialect().name()
+        self.pool.dialect().name()
     }
 
-    fn hints(&self) -> Option<Arc<dyn CoordinatorHints>> {
-        self.hints.clone()
+    fn coordinator_hints(&self) -> Option<Arc<dyn CoordinatorHints>> {
+        self.coordinator_hints.clone()
     }
 
-    fn time(&self) -> StoreFuture<'_, Result<Option<Timestamp>, StoreError>> {
-        Box::pin(log::server_time(&self.db))
+    fn database_time(&self) -> StoreFuture<'_, Result<Option<Timestamp>, StoreError>> {
+        Box::pin(log::server_time(&self.pool))
     }
 
-    fn take_term(&self, term: Term) -> StoreFuture<'_, Result<Taken, StoreError>> {
-        Box::pin(self.write(term))
+    fn acquire_term(&self, term: TermRequest) -> StoreFuture<'_, Result<TermOutcome, StoreError>> {
+        Box::pin(self.execute_write(term))
     }
 
-    fn secret(&self, fresh: [u8; 32]) -> StoreFuture<'_, Result<[u8; 32], StoreError>> {
-        Box::pin(self.write(ReadSecret { fresh }))
+    fn load_or_create_secret(&self, fresh: [u8; 32]) -> StoreFuture<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(self.execute_write(ReadSecret { fresh }))
     }
 
-    fn rebuild(&self, seen: Arc<Rebuilding>) -> StoreFuture<'_, Result<Vec<Difference>, StoreError>> {
-        Box::pin(self.write(RebuildProjections { seen }))
+    fn rebuild_projections(
+        &self,
+        seen: Arc<RebuildProgress>,
+    ) -> StoreFuture<'_, Result<Vec<ProjectionDifference>, StoreError>> {
+        Box::pin(self.execute_write(RebuildProjections { progress: seen }))
     }
 
-    fn meters(&self) -> StoreMeters {
-        self.meters.view()
+    fn metrics(&self) -> StoreMetrics {
+        self.metrics.snapshot()
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.end())
+        Box::pin(self.shut_down())
     }
 }

@@ -1,50 +1,63 @@
 //! The archive's part of the store on SQL.
 
 use docket_schema::{
+    api::{ArchivedTaskPage, ArchivedTaskQuery},
     ids::{StreamId, Timestamp},
     system::StreamsArchived,
-    wire::{ArchivedTaskPage, ArchivedTaskQuery},
 };
 use uuid::Uuid;
 
 use super::SqlStore;
 use crate::store::{
-    AfterEnded, ArchiveError, Archives, Ended, Queues, Restore, RestoreError, StoreError, StoreFuture, Stub,
-    archive::{find_stub, list_archived_tasks, list_ended, list_stubs},
+    ArchiveError, ArchiveStore, ArchiveStub, EndedTask, EndedTaskCursor, QueueSelection, RestoreError,
+    RestoreRequest, StoreError, StoreFuture,
+    archive::{find_stub, list_archived_tasks, list_ended_tasks, list_stubs},
     writer::{RemoveStreams, RestoreStreams},
 };
 
-impl Archives for SqlStore {
-    fn ended(
+impl ArchiveStore for SqlStore {
+    fn list_ended_tasks(
         &self,
         before: Timestamp,
-        queues: Queues,
-        after: Option<AfterEnded>,
+        queues: QueueSelection,
+        after: Option<EndedTaskCursor>,
         limit: u32,
-    ) -> StoreFuture<'_, Result<Vec<Ended>, StoreError>> {
-        Box::pin(list_ended(&self.db, before, queues, after, limit))
+    ) -> StoreFuture<'_, Result<Vec<EndedTask>, StoreError>> {
+        Box::pin(list_ended_tasks(&self.pool, before, queues, after, limit))
     }
 
-    fn remove(&self, archived: StreamsArchived, now: Timestamp) -> StoreFuture<'_, Result<(), ArchiveError>> {
-        Box::pin(self.write(RemoveStreams { archived, now }))
+    fn remove_archived(
+        &self,
+        archived: StreamsArchived,
+        now: Timestamp,
+    ) -> StoreFuture<'_, Result<(), ArchiveError>> {
+        Box::pin(self.execute_write(RemoveStreams { archived, now }))
     }
 
-    fn restore(&self, restore: Restore, now: Timestamp) -> StoreFuture<'_, Result<(), RestoreError>> {
-        Box::pin(self.write(RestoreStreams { restore, now }))
+    fn restore_streams(
+        &self,
+        restore: RestoreRequest,
+        now: Timestamp,
+    ) -> StoreFuture<'_, Result<(), RestoreError>> {
+        Box::pin(self.execute_write(RestoreStreams { restore, now }))
     }
 
-    fn stubs(&self, after: Option<StreamId>, limit: u32) -> StoreFuture<'_, Result<Vec<Stub>, StoreError>> {
-        Box::pin(list_stubs(&self.db, after, limit))
+    fn list_stubs(
+        &self,
+        after: Option<StreamId>,
+        limit: u32,
+    ) -> StoreFuture<'_, Result<Vec<ArchiveStub>, StoreError>> {
+        Box::pin(list_stubs(&self.pool, after, limit))
     }
 
-    fn archived_tasks(
+    fn list_archived_tasks(
         &self,
         query: ArchivedTaskQuery,
     ) -> StoreFuture<'_, Result<ArchivedTaskPage, StoreError>> {
-        Box::pin(list_archived_tasks(&self.db, query))
+        Box::pin(list_archived_tasks(&self.pool, query))
     }
 
-    fn stub(&self, id: Uuid) -> StoreFuture<'_, Result<Option<Stub>, StoreError>> {
-        Box::pin(find_stub(&self.db, id))
+    fn find_stub(&self, id: Uuid) -> StoreFuture<'_, Result<Option<ArchiveStub>, StoreError>> {
+        Box::pin(find_stub(&self.pool, id))
     }
 }

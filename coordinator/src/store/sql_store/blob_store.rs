@@ -4,63 +4,66 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use docket_schema::{
+    api::BlobCheckResponse,
     content::BlobRef,
     ids::{BlobHash, Timestamp},
-    wire::BlobCheck,
 };
 
 use super::SqlStore;
 use crate::store::{
     BlobStore, BlobTotals, NewBlob, StoreError, StoreFuture,
-    blobs::{files_of, gc, read},
+    blobs::{find_external_files, gc, read},
     writer::{DropBlobs, PutBlobs, TouchBlobs},
 };
 
 impl BlobStore for SqlStore {
     fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> StoreFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let blobs = self.pack(blobs, now).await?;
-            self.write(PutBlobs { blobs, now }).await
+            let blobs = self.pack_blobs(blobs, now).await?;
+            self.execute_write(PutBlobs { blobs, now }).await
         })
     }
 
-    fn blob(&self, hash: BlobHash) -> StoreFuture<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(read::read_blob(&self.db, self.external.as_ref(), hash))
+    fn read_blob(&self, hash: BlobHash) -> StoreFuture<'_, Result<Option<Bytes>, StoreError>> {
+        Box::pin(read::read_blob(&self.pool, self.external_blobs.as_ref(), hash))
     }
 
-    fn check_blobs(&self, after: Option<BlobHash>) -> StoreFuture<'_, Result<BlobCheck, StoreError>> {
-        Box::pin(read::check_blobs(&self.db, self.external.as_ref(), after))
+    fn check_blobs(&self, after: Option<BlobHash>) -> StoreFuture<'_, Result<BlobCheckResponse, StoreError>> {
+        Box::pin(read::check_blobs(&self.pool, self.external_blobs.as_ref(), after))
     }
 
-    fn blobs_present(&self, hashes: Vec<BlobHash>) -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>> {
-        Box::pin(read::find_present(&self.db, hashes))
+    fn find_present_blobs(
+        &self,
+        hashes: Vec<BlobHash>,
+    ) -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>> {
+        Box::pin(read::find_present(&self.pool, hashes))
     }
 
-    fn keep_blobs(
+    fn touch_blobs(
         &self,
         hashes: Vec<BlobHash>,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>> {
         Box::pin(async move {
-            let (mut kept, stale) = gc::find_stored(&self.db, &hashes, now).await?;
+            let (mut kept, stale) = gc::find_stored(&self.pool, &hashes, now).await?;
             if !stale.is_empty() {
-                kept.extend(self.write(TouchBlobs { hashes: stale, now }).await?);
+                kept.extend(self.execute_write(TouchBlobs { hashes: stale, now }).await?);
             }
             Ok(kept)
         })
     }
 
     fn blob_totals(&self) -> StoreFuture<'_, Result<BlobTotals, StoreError>> {
-        Box::pin(gc::count_blobs(&self.db))
+        Box::pin(gc::count_blobs(&self.pool))
     }
 
-    fn untouched_blobs(
+    fn list_untouched_blobs(
         &self,
         since: Timestamp,
         after: Option<BlobHash>,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<BlobRef>, StoreError>> {
-        Box::pin(gc::list_untouched(&self.db, since, after, limit))
+        Box::pin(gc::list_untouched(&self.pool, since, after, limit))
     }
 
     fn drop_blobs(
@@ -70,23 +73,27 @@ impl BlobStore for SqlStore {
     ) -> StoreFuture<'_, Result<Vec<BlobRef>, StoreError>> {
         Box::pin(async move {
             // A row's file is its own: read before the row goes, it cannot be another row's.
-            let files = match &self.external {
-                Some(_) => files_of(&self.db, &hashes).await?,
+            let files = match &self.external_blobs {
+                Some(_) => find_external_files(&self.pool, &hashes).await?,
                 None => HashMap::new(),
             };
-            let dropped = self.write(DropBlobs { hashes, untouched_since: since }).await?;
-            if let Some(external) = &self.external {
+            let dropped = self.execute_write(DropBlobs { hashes, untouched_since: since }).await?;
+            if let Some(external) = &self.external_blobs {
                 let files = dropped.iter().filter_map(|blob| files.get(&blob.hash).cloned()).collect();
-                external.remove(files).await?;
+                external.delete_files(files).await?;
             }
             Ok(dropped)
         })
     }
 
-    fn stray_blobs(&self, since: Timestamp, delete: bool) -> StoreFuture<'_, Result<(u64, u64), StoreError>> {
+    fn sweep_stray_blobs(
+        &self,
+        since: Timestamp,
+        delete: bool,
+    ) -> StoreFuture<'_, Result<(u64, u64), StoreError>> {
         Box::pin(async move {
-            match &self.external {
-                Some(external) => external.clear(self, &self.db, since, delete).await,
+            match &self.external_blobs {
+                Some(external) => external.sweep_stray_files(self, &self.pool, since, delete).await,
                 None => Ok((0, 0)),
             }
         })

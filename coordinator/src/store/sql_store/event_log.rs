@@ -7,59 +7,69 @@ use docket_schema::{
 
 use super::SqlStore;
 use crate::store::{
-    Append, AppendError, Appended, EachEvent, EventLog, Import, ImportError, Imported, StoreError,
-    StoreFuture,
+    AppendError, AppendOutcome, EventLog, EventVisitor, ImportError, ImportOutcome, LogAppend, RunImport,
+    StoreError, StoreFuture,
     queries::log,
     writer::{AppendCommand, ImportStreams},
 };
 
 impl EventLog for SqlStore {
-    fn append(&self, append: Append) -> StoreFuture<'_, Result<Appended, AppendError>> {
+    fn append(&self, append: LogAppend) -> StoreFuture<'_, Result<AppendOutcome, AppendError>> {
         Box::pin(async move {
-            let Append { stream, condition, events, blobs, names, now } = append;
-            let blobs = self.pack(blobs, now).await?;
-            self.write(AppendCommand { stream, condition, events, blobs, names, now }).await
+            let LogAppend { stream, condition, events, blobs, required_blobs: names, now } = append;
+            let blobs = self.pack_blobs(blobs, now).await?;
+            self.execute_write(AppendCommand { stream, condition, events, blobs, required_blobs: names, now })
+                .await
         })
     }
 
-    fn read(
+    fn read_events(
         &self,
         stream: StreamId,
         after: Seq,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<Envelope>, StoreError>> {
-        Box::pin(log::read_events(&self.db, stream, after, limit))
+        Box::pin(log::read_events(&self.pool, stream, after, limit))
     }
 
-    fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> StoreFuture<'_, Result<(), StoreError>> {
-        Box::pin(log::scan_events(&self.db, stream, after, each))
+    fn scan_events(
+        &self,
+        stream: StreamId,
+        after: Seq,
+        each: EventVisitor,
+    ) -> StoreFuture<'_, Result<(), StoreError>> {
+        Box::pin(log::scan_events(&self.pool, stream, after, each))
     }
 
-    fn head(&self, stream: StreamId) -> StoreFuture<'_, Result<Option<Head>, StoreError>> {
-        Box::pin(log::read_head(&self.db, stream))
+    fn stream_head(&self, stream: StreamId) -> StoreFuture<'_, Result<Option<Head>, StoreError>> {
+        Box::pin(log::read_head(&self.pool, stream))
     }
 
-    fn feed(&self, after: Position, limit: u32) -> StoreFuture<'_, Result<Vec<Envelope>, StoreError>> {
-        Box::pin(log::read_feed(&self.db, after, limit))
+    fn read_log(&self, after: Position, limit: u32) -> StoreFuture<'_, Result<Vec<Envelope>, StoreError>> {
+        Box::pin(log::read_log(&self.pool, after, limit))
     }
 
-    fn committed_events(
+    fn read_committed_events(
         &self,
         after: Position,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<Envelope>, StoreError>> {
-        Box::pin(log::read_committed(&self.db, after, limit))
+        Box::pin(log::read_committed(&self.pool, after, limit))
     }
 
-    fn streams(
+    fn list_streams(
         &self,
         after: Option<StreamId>,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<(StreamId, Head)>, StoreError>> {
-        Box::pin(log::list_streams(&self.db, after, limit))
+        Box::pin(log::list_streams(&self.pool, after, limit))
     }
 
-    fn import(&self, import: Import, now: Timestamp) -> StoreFuture<'_, Result<Imported, ImportError>> {
-        Box::pin(self.write(ImportStreams { import, now }))
+    fn import_run(
+        &self,
+        import: RunImport,
+        now: Timestamp,
+    ) -> StoreFuture<'_, Result<ImportOutcome, ImportError>> {
+        Box::pin(self.execute_write(ImportStreams { import, now }))
     }
 }

@@ -1,35 +1,36 @@
 //! The queue's writes on SQL.
 
 use docket_schema::{
+    api::{InboxRow, LeaseRequest},
     ids::{BatchId, Epoch, IncarnationId, RunId, TaskId, Timestamp},
-    system::{CallCost, PermitCost},
+    system::{MaxCallCost, PermitCost},
     task::TaskRecord,
-    wire::{InboxRow, LeaseRequest},
 };
 
 use super::SqlStore;
 use crate::store::{
-    AppendError, Appended, CommandBlobs, CommandError, Decide, Due, Heartbeat, InboxAct, InboxMove,
-    InboxMoved, Leased, NewTask, Permitted, Renewed, Reserved, StoreError, StoreFuture, TaskQueue,
+    AppendError, AppendOutcome, BudgetReservation, CommandBlobs, CommandError, DecideFn, DueTasks,
+    HeartbeatOutcome, InboxAction, InboxMove, InboxOutcome, LeaseOutcome, NewTask, PermitOutcome, StoreError,
+    StoreFuture, TaskQueue, WorkerHeartbeat,
     queries::{inbox, tasks},
     writer::{
-        ActInbox, CountBatch, DrainWorker, EndCall, LeaseTasks, RenewLeases, ReserveBudget, SubmitTasks,
-        TakeInbox, TakePermit, TaskCommand,
+        ChangeInboxRow, CountBatchUsage, DrainWorker, EndCall, LeaseTasks, RenewLeases, ReserveBudget,
+        SubmitTasks, TakeInbox, TakePermit, TaskCommand,
     },
 };
 
 impl TaskQueue for SqlStore {
-    fn command(
+    fn execute_command(
         &self,
         task: TaskId,
-        decide: Decide,
+        decide: DecideFn,
         blobs: CommandBlobs,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<(TaskRecord, Option<Appended>), CommandError>> {
+    ) -> StoreFuture<'_, Result<(TaskRecord, Option<AppendOutcome>), CommandError>> {
         Box::pin(async move {
-            let CommandBlobs { blobs, names } = blobs;
-            let blobs = self.pack(blobs, now).await?;
-            self.write(TaskCommand { task, decide, blobs, names, now }).await
+            let CommandBlobs { blobs, required_blobs: names } = blobs;
+            let blobs = self.pack_blobs(blobs, now).await?;
+            self.execute_write(TaskCommand { task, decide, blobs, required_blobs: names, now }).await
         })
     }
 
@@ -39,7 +40,7 @@ impl TaskQueue for SqlStore {
         by: String,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<(TaskId, bool)>, AppendError>> {
-        Box::pin(self.write(SubmitTasks { tasks, by, now }))
+        Box::pin(self.execute_write(SubmitTasks { tasks, by, now }))
     }
 
     fn lease(
@@ -48,75 +49,75 @@ impl TaskQueue for SqlStore {
         runs: Vec<RunId>,
         lease_ms: u64,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Leased, StoreError>> {
-        Box::pin(self.write(LeaseTasks { request, runs, lease_ms, now }))
+    ) -> StoreFuture<'_, Result<LeaseOutcome, StoreError>> {
+        Box::pin(self.execute_write(LeaseTasks { request, runs, lease_ms, now }))
     }
 
-    fn heartbeat(
+    fn renew_leases(
         &self,
-        beat: Heartbeat,
+        beat: WorkerHeartbeat,
         lease_ms: u64,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Renewed, StoreError>> {
-        Box::pin(self.write(RenewLeases { beat, lease_ms, now }))
+    ) -> StoreFuture<'_, Result<HeartbeatOutcome, StoreError>> {
+        Box::pin(self.execute_write(RenewLeases { heartbeat: beat, lease_ms, now }))
     }
 
-    fn expired(
+    fn list_expired_leases(
         &self,
         now: Timestamp,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<(TaskId, Epoch)>, StoreError>> {
-        Box::pin(tasks::find_expired(&self.db, now, limit))
+        Box::pin(tasks::list_expired_leases(&self.pool, now, limit))
     }
 
-    fn due(&self, now: Timestamp, limit: u32) -> StoreFuture<'_, Result<Due, StoreError>> {
-        Box::pin(tasks::find_due(&self.db, now, limit))
+    fn list_due_tasks(&self, now: Timestamp, limit: u32) -> StoreFuture<'_, Result<DueTasks, StoreError>> {
+        Box::pin(tasks::list_due_tasks(&self.pool, now, limit))
     }
 
     fn drain_worker(&self, incarnation: IncarnationId) -> StoreFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.write(DrainWorker { incarnation }))
+        Box::pin(self.execute_write(DrainWorker { incarnation }))
     }
 
-    fn permit(
+    fn request_permit(
         &self,
         provider: String,
         caller: (RunId, Epoch),
         cost: PermitCost,
         now: Timestamp,
         until: Timestamp,
-    ) -> StoreFuture<'_, Result<Permitted, StoreError>> {
-        Box::pin(self.write(TakePermit { provider, caller, cost, now, until }))
+    ) -> StoreFuture<'_, Result<PermitOutcome, StoreError>> {
+        Box::pin(self.execute_write(TakePermit { provider, caller, cost, now, until }))
     }
 
-    fn answered(&self, run: RunId) -> StoreFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.write(EndCall { run }))
+    fn release_permit(&self, run: RunId) -> StoreFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.execute_write(EndCall { run }))
     }
 
-    fn reserve(
+    fn reserve_budget(
         &self,
         caller: (RunId, Epoch),
-        call: CallCost,
-    ) -> StoreFuture<'_, Result<Reserved, StoreError>> {
-        Box::pin(self.write(ReserveBudget { caller, call }))
+        call: MaxCallCost,
+    ) -> StoreFuture<'_, Result<BudgetReservation, StoreError>> {
+        Box::pin(self.execute_write(ReserveBudget { caller, call }))
     }
 
-    fn count_batch(&self, batch: BatchId) -> StoreFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.write(CountBatch { batch }))
+    fn count_batch_usage(&self, batch: BatchId) -> StoreFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.execute_write(CountBatchUsage { batch }))
     }
 
-    fn inbox_waiting(&self, limit: u32) -> StoreFuture<'_, Result<Vec<InboxRow>, StoreError>> {
-        Box::pin(inbox::list_waiting(&self.db, limit))
+    fn list_waiting_inbox(&self, limit: u32) -> StoreFuture<'_, Result<Vec<InboxRow>, StoreError>> {
+        Box::pin(inbox::list_waiting_rows(&self.pool, limit))
     }
 
-    fn take_inbox(
+    fn consume_inbox(
         &self,
         moves: Vec<InboxMove>,
         now: Timestamp,
-    ) -> StoreFuture<'_, Result<Vec<InboxMoved>, StoreError>> {
-        Box::pin(self.write(TakeInbox { moves, now }))
+    ) -> StoreFuture<'_, Result<Vec<InboxOutcome>, StoreError>> {
+        Box::pin(self.execute_write(TakeInbox { moves, now }))
     }
 
-    fn act_inbox(&self, row: String, act: InboxAct) -> StoreFuture<'_, Result<bool, StoreError>> {
-        Box::pin(self.write(ActInbox { row, act }))
+    fn apply_inbox_action(&self, row: String, act: InboxAction) -> StoreFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.execute_write(ChangeInboxRow { row, action: act }))
     }
 }

@@ -8,13 +8,13 @@ use crate::store::{
 };
 
 /// How long a store that is closed waits for its writers. What they have not committed by then was never acknowledged.
-const CLOSE_MAX: Duration = Duration::from_secs(8);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl WriterHealth for SqlStore {
     fn writer_stall(&self) -> Option<WriterStall> {
         let queued: Vec<usize> =
-            self.queues().iter().map(|queue| queue.max_capacity() - queue.capacity()).collect();
-        let writers = self.meters.writers();
+            self.lock_queues().iter().map(|queue| queue.max_capacity() - queue.capacity()).collect();
+        let writers = self.metrics.writers();
         let stalls = writers.iter().enumerate().filter_map(|(nth, writer)| {
             // A store that was closed has no queues left.
             writer.find_stall(queued.get(nth).copied().unwrap_or(0))
@@ -23,31 +23,31 @@ impl WriterHealth for SqlStore {
     }
 
     fn check_writable(&self) -> StoreFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.db.check_writable())
+        Box::pin(self.pool.check_writable())
     }
 
     fn lock_holders(&self) -> StoreFuture<'_, Result<Vec<String>, StoreError>> {
-        Box::pin(find_lock_holders(&self.db))
+        Box::pin(find_lock_holders(&self.pool))
     }
 }
 
 impl SqlStore {
     /// Ends the writers and the connections for reading, and does not wait for what is stuck.
-    pub(super) async fn end(&self) {
-        self.queues().clear();
+    pub(super) async fn shut_down(&self) {
+        self.lock_queues().clear();
         let writers = std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
         let ending = async {
             for writer in writers {
                 // The sender is dropped, never used.
                 let _ = writer.await;
             }
-            self.db.close().await;
+            self.pool.close().await;
         };
-        if tokio::time::timeout(CLOSE_MAX, ending).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, ending).await.is_err() {
             let why = self.writer_stall().map_or_else(String::new, |stall| format!(" ({stall})"));
             tracing::error!(
                 "the store did not close within {} s and is left as it is{why}; all that was acknowledged is kept",
-                CLOSE_MAX.as_secs()
+                CLOSE_TIMEOUT.as_secs()
             );
         }
     }

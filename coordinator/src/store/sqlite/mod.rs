@@ -2,12 +2,12 @@
 
 mod backup;
 mod checkpoint;
+mod file_permissions;
 mod open;
-mod private;
-mod replace;
+mod restore_backup;
 mod writer;
 
-pub use backup::{BackupError, Copied, Existing, backup};
-pub use checkpoint::Checkpoints;
-pub use open::{open, open_limited, open_with};
-pub use replace::{ReplaceError, Replaced, replace};
+pub use backup::{BackupError, BackupProgress, ExistingTarget, back_up_database};
+pub use checkpoint::CheckpointMode;
+pub use open::{open, open_with_checkpoints, open_with_page_limit};
+pub use restore_backup::{RestoreBackupError, RestoreOutcome, restore_backup};

@@ -1,17 +1,17 @@
 //! What a stream's events fold into, and which blobs they name.
 
 use docket_schema::{
+    blob_refs::{self, BlobReference},
     event::{EventRef, TypedEvent as _},
     ids::StreamId,
-    names::{self, Named},
     run::{CorruptLog, RunEvent, RunState},
-    system::{Tokens, TopicError, TopicFold as _},
+    system::{TokensFold, TopicError, TopicFold as _},
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 
 /// What a stream folds into.
 #[derive(Debug)]
-pub enum Fold {
+pub enum StreamFold {
     /// It is of no kind that folds.
     None,
     /// A task, once submitted.
@@ -19,33 +19,33 @@ pub enum Fold {
     /// A run.
     Run(Box<RunState>),
     /// The API tokens.
-    Tokens(Tokens),
+    Tokens(TokensFold),
 }
 
 /// Why an event does not fold.
-pub(super) enum Unfolded {
+pub(super) enum StreamFoldError {
     Corrupt(CorruptLog),
     Tokens(TopicError),
     NotSubmitted(&'static str),
 }
 
-impl From<CorruptLog> for Unfolded {
+impl From<CorruptLog> for StreamFoldError {
     fn from(error: CorruptLog) -> Self {
         Self::Corrupt(error)
     }
 }
 
-impl Unfolded {
+impl StreamFoldError {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::NotSubmitted(kind) => format!("a task begins with {kind}"),
-            Self::Corrupt(error) => chain(error),
-            Self::Tokens(error) => chain(error),
+            Self::Corrupt(error) => error_chain(error),
+            Self::Tokens(error) => error_chain(error),
         }
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(source) = cause {
         text = format!("{text}: {source}");
@@ -54,38 +54,38 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl Fold {
+impl StreamFold {
     /// Folds an event, and adds the blobs it names. Each event is decoded once: that is most of the work.
-    pub(super) fn apply(
+    pub(super) fn apply_event(
         &mut self,
         stream: &StreamId,
         event: &EventRef<'_>,
-        named: &mut Vec<Named>,
-    ) -> Result<(), Unfolded> {
+        named: &mut Vec<BlobReference>,
+    ) -> Result<(), StreamFoldError> {
         let unread = |source| CorruptLog::Decode { seq: event.seq, source };
         match self {
             Self::None => {
                 // What this build does not know, it does not fold either.
-                drop(names::of_event(stream, event, named));
+                drop(blob_refs::collect_event_blobs(stream, event, named));
                 Ok(())
             }
-            Self::Tokens(tokens) => tokens.apply(event).map_err(Unfolded::Tokens),
+            Self::Tokens(tokens) => tokens.apply(event).map_err(StreamFoldError::Tokens),
             Self::Run(state) => {
                 let typed = RunEvent::decode(event.kind, event.version, event.payload).map_err(unread)?;
-                names::of_run(&typed, named);
+                blob_refs::collect_run_event_blobs(&typed, named);
                 Ok(state.apply(event.into(), typed)?)
             }
             Self::Task(record) => {
                 let typed = TaskEvent::decode(event.kind, event.version, event.payload).map_err(unread)?;
-                names::of_task(&typed, named);
+                blob_refs::collect_task_event_blobs(&typed, named);
                 let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
                 match (record.as_deref_mut(), typed, stream) {
                     (Some(record), typed, _) => Ok(record.apply(meta, typed)?),
                     (None, TaskEvent::TaskSubmitted(first), StreamId::Task(id)) => {
-                        *record = Some(Box::new(TaskRecord::submitted(*id, meta, first)));
+                        *record = Some(Box::new(TaskRecord::from_submitted(*id, meta, first)));
                         Ok(())
                     }
-                    (None, other, _) => Err(Unfolded::NotSubmitted(other.kind())),
+                    (None, other, _) => Err(StreamFoldError::NotSubmitted(other.kind())),
                 }
             }
         }

@@ -1,14 +1,16 @@
 //! Checks of what is stored: the log walked from end to end, and the projections derived from it again.
 
+mod event_channel;
 mod fold;
-mod pages;
+mod log_walk;
 mod reader;
 mod rebuild;
 mod rebuild_budgets;
 mod rebuild_queues;
-mod walk;
 
-pub use fold::Fold;
+pub use fold::StreamFold;
+pub use log_walk::{
+    LogFault, StreamReport, VerifyReport, verify_listed_stream, verify_log, verify_stream, walk_stream,
+};
 pub use reader::LogReader;
-pub(crate) use rebuild::rebuild;
-pub use walk::{LogFault, Verified, Walked, verify, verify_stream, walk, walk_listed};
+pub(crate) use rebuild::rebuild_projections;

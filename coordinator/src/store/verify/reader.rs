@@ -7,7 +7,7 @@ use docket_schema::{
     ids::{BlobHash, Seq, StreamId},
 };
 
-use crate::store::{BlobStore, EachEvent, EventLog, Store, StoreError};
+use crate::store::{BlobStore, EventLog, EventVisitor, Store, StoreError};
 
 /// A source of the events of a log.
 pub trait LogReader: Sync {
@@ -15,27 +15,28 @@ pub trait LogReader: Sync {
     type Error: Send;
 
     /// Whether a second thread saves time: where reading costs little compared with the work on what was read.
-    fn beside(&self) -> bool;
+    fn should_fold_in_parallel(&self) -> bool;
 
     /// What is wrong with the log, in words, if that caused the error; other errors are given back.
     ///
     /// # Errors
     /// The error itself.
-    fn altered(error: Self::Error) -> Result<String, Self::Error>;
+    fn into_corruption(error: Self::Error) -> Result<String, Self::Error>;
 
     /// As [`EventLog::head`].
-    fn head(&self, stream: StreamId) -> impl Future<Output = Result<Option<Head>, Self::Error>> + Send;
+    fn stream_head(&self, stream: StreamId)
+    -> impl Future<Output = Result<Option<Head>, Self::Error>> + Send;
 
     /// As [`EventLog::scan`].
-    fn scan(
+    fn scan_events(
         &self,
         stream: StreamId,
         after: Seq,
-        each: EachEvent,
+        each: EventVisitor,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// As [`BlobStore::blobs_present`].
-    fn blobs_present(
+    fn find_present_blobs(
         &self,
         hashes: Vec<BlobHash>,
     ) -> impl Future<Output = Result<Vec<BlobHash>, Self::Error>> + Send;
@@ -44,26 +45,26 @@ pub trait LogReader: Sync {
 impl LogReader for dyn Store + '_ {
     type Error = StoreError;
 
-    fn beside(&self) -> bool {
+    fn should_fold_in_parallel(&self) -> bool {
         true
     }
 
-    fn altered(error: StoreError) -> Result<String, StoreError> {
+    fn into_corruption(error: StoreError) -> Result<String, StoreError> {
         match error {
             StoreError::Corrupt { what } => Ok(what),
             other => Err(other),
         }
     }
 
-    async fn head(&self, stream: StreamId) -> Result<Option<Head>, StoreError> {
-        EventLog::head(self, stream).await
+    async fn stream_head(&self, stream: StreamId) -> Result<Option<Head>, StoreError> {
+        EventLog::stream_head(self, stream).await
     }
 
-    async fn scan(&self, stream: StreamId, after: Seq, each: EachEvent) -> Result<(), StoreError> {
-        EventLog::scan(self, stream, after, each).await
+    async fn scan_events(&self, stream: StreamId, after: Seq, each: EventVisitor) -> Result<(), StoreError> {
+        EventLog::scan_events(self, stream, after, each).await
     }
 
-    async fn blobs_present(&self, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
-        BlobStore::blobs_present(self, hashes).await
+    async fn find_present_blobs(&self, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
+        BlobStore::find_present_blobs(self, hashes).await
     }
 }

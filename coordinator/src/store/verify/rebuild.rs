@@ -11,32 +11,32 @@ use docket_schema::{
 };
 
 use super::{
-    rebuild_budgets::{RunCounted, rebuild_budgets},
+    rebuild_budgets::{RunUsageCheck, rebuild_budgets},
     rebuild_queues::{rebuild_dependencies, rebuild_queues},
 };
 use crate::store::{
-    Difference, Rebuilding, StoreError,
-    api::corrupt,
-    archive::{STUB_ROW, derive_stubs, stub_cells},
+    ProjectionDifference, RebuildProgress, StoreError,
+    api::corrupt_error,
+    archive::{STUB_ROW_COLUMNS, derive_stubs, stub_args},
     db::{
-        Arg, Conn, Dialect, TransactionError, for_each_event,
-        row::{BudgetRow, Fence},
+        DbConn, SqlArg, SqlDialect, TransactionError, for_each_event,
+        row::{BudgetRow, StreamFence},
     },
     writer::{
-        TASK_ROW, TaskRun, TaskRuns, budget_change, forked, into_new_event, queue_settings, run_change,
-        task_cells, task_runs,
+        TASK_ROW_COLUMNS, TaskRun, TaskRuns, decode_budget_change, decode_fork, decode_queue_settings,
+        into_new_event, run_change, task_args, task_runs,
     },
 };
 
 /// Streams read at once.
-const PAGE: i64 = 500;
+const PAGE_STREAMS: i64 = 500;
 
-const RUN_ROW: [&str; 8] =
+const RUN_ROW_COLUMNS: [&str; 8] =
     ["id", "stream_id", "task", "attempt", "stage", "parent", "parent_seq", "ended_at"];
-const STREAM_ROW: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch", "fence"];
+const STREAM_ROW_COLUMNS: [&str; 6] = ["id", "head_seq", "head_hash", "head_at", "epoch", "fence"];
 
-struct Rebuild {
-    differences: Vec<Difference>,
+struct ProjectionRebuild {
+    differences: Vec<ProjectionDifference>,
     runs: TaskRuns,
     dependencies: BTreeSet<(TaskId, TaskId)>,
     queues: BTreeMap<QueueName, QueueSettings>,
@@ -44,20 +44,20 @@ struct Rebuild {
 }
 
 /// Derives, compares, and writes what the log says; within the caller's transaction.
-pub(crate) async fn rebuild(
-    conn: &mut Conn<'_>,
-    seen: &Rebuilding,
-) -> Result<Vec<Difference>, TransactionError> {
-    if conn.dialect() == Dialect::Postgres {
+pub(crate) async fn rebuild_projections(
+    conn: &mut DbConn<'_>,
+    seen: &RebuildProgress,
+) -> Result<Vec<ProjectionDifference>, TransactionError> {
+    if conn.dialect() == SqlDialect::Postgres {
         // Readers continue; writers wait.
         let tables = "LOCK TABLE streams, tasks, runs, archived_streams, queues, task_dependencies, batch_budgets, run_usage \
                       IN EXCLUSIVE MODE";
-        conn.run(tables, Vec::new()).await?;
+        conn.execute(tables, Vec::new()).await?;
     }
-    for row in conn.rows("SELECT count(*) FROM streams", Vec::new()).await? {
-        seen.begin(u64::try_from(row.int(0)?).unwrap_or(0));
+    for row in conn.query_rows("SELECT count(*) FROM streams", Vec::new()).await? {
+        seen.restart(u64::try_from(row.get_i64(0)?).unwrap_or(0));
     }
-    let mut work = Rebuild {
+    let mut work = ProjectionRebuild {
         differences: Vec::new(),
         runs: TaskRuns::new(),
         dependencies: BTreeSet::new(),
@@ -67,7 +67,7 @@ pub(crate) async fn rebuild(
     // Tasks first: they say which run belongs to whom, and under which fence.
     for class in ["task/", "run/", "queue/", "system/"] {
         if class == "run/" {
-            task_runs::add_imported(conn, &mut work.runs).await?;
+            task_runs::add_imported_runs(conn, &mut work.runs).await?;
         }
         let mut after = 0;
         loop {
@@ -75,95 +75,114 @@ pub(crate) async fn rebuild(
                 "SELECT id, name FROM streams WHERE id > $1 AND substr(name, 1, {}) = $2 ORDER BY id LIMIT $3",
                 class.len()
             );
-            let args = vec![Arg::Int(after), Arg::Text(class.to_owned()), Arg::Int(PAGE)];
-            let page = conn.rows(&sql, args).await?;
+            let args = vec![SqlArg::Int(after), SqlArg::Text(class.to_owned()), SqlArg::Int(PAGE_STREAMS)];
+            let page = conn.query_rows(&sql, args).await?;
             if page.is_empty() {
                 break;
             }
             for mut row in page {
-                after = row.int(0)?;
-                let name = row.text(1)?;
+                after = row.get_i64(0)?;
+                let name = row.get_text(1)?;
                 let stream: StreamId =
-                    name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
-                work.stream(conn, after, &stream).await?;
+                    name.parse().map_err(|_| corrupt_error(format!("a stream named `{name}`")))?;
+                work.rebuild_stream(conn, after, &stream).await?;
                 seen.add_stream();
             }
         }
     }
-    work.strays(conn, "tasks", "task/").await?;
-    work.strays(conn, "runs", "run/").await?;
-    let Rebuild { differences, dependencies, queues, .. } = &mut work;
+    work.delete_stray_rows(conn, "tasks", "task/").await?;
+    work.delete_stray_rows(conn, "runs", "run/").await?;
+    let ProjectionRebuild { differences, dependencies, queues, .. } = &mut work;
     rebuild_dependencies(conn, dependencies, differences).await?;
     rebuild_queues(conn, queues, differences).await?;
     rebuild_budgets(conn, &work.budgets, &mut work.differences).await?;
-    work.stubs(conn).await?;
+    work.rebuild_stubs(conn).await?;
     Ok(work.differences)
 }
 
-impl Rebuild {
-    async fn stream(
+impl ProjectionRebuild {
+    async fn rebuild_stream(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         id: i64,
         stream: &StreamId,
     ) -> Result<(), TransactionError> {
         let counted = match stream {
-            StreamId::Run(run) => RunCounted::read(conn, *run).await?,
+            StreamId::Run(run) => RunUsageCheck::load(conn, *run).await?,
             StreamId::Task(_) | StreamId::Queue(_) | StreamId::System(_) => None,
         };
-        let mut seen =
-            Seen { head: Head::EMPTY, at: Timestamp(0), record: None, run: RunSeen::default(), counted };
-        for_each_event(conn, stream, |event| self.add(&mut seen, stream, event)).await?;
-        let (mut epoch, mut fence) = (Epoch(0), Fence::None);
+        let mut seen = StreamProjection {
+            head: Head::EMPTY,
+            at: Timestamp(0),
+            record: None,
+            run: RunProjection::default(),
+            counted_usage: counted,
+        };
+        for_each_event(conn, stream, |event| self.fold_event(&mut seen, stream, event)).await?;
+        let (mut epoch, mut fence) = (Epoch(0), StreamFence::None);
         match stream {
             StreamId::Task(task) => {
-                let record =
-                    seen.record.take().ok_or_else(|| corrupt(format!("task {task} has no first event")))?;
+                let record = seen
+                    .record
+                    .take()
+                    .ok_or_else(|| corrupt_error(format!("task {task} has no first event")))?;
                 self.dependencies.extend(record.waits_for.iter().map(|on| (*on, record.id)));
-                self.compare(conn, "tasks", &TASK_ROW, task_cells(&record, id), Some(record.state)).await?;
+                self.compare_row(
+                    conn,
+                    "tasks",
+                    &TASK_ROW_COLUMNS,
+                    task_args(&record, id),
+                    Some(record.state),
+                )
+                .await?;
             }
             StreamId::Run(run) => {
-                if let Some(counted) = seen.counted.take() {
-                    counted.compare(conn, *run, &mut self.differences).await?;
+                if let Some(counted) = seen.counted_usage.take() {
+                    counted.compare_and_correct(conn, *run, &mut self.differences).await?;
                 }
                 if let Some(place) = self.runs.get(run) {
                     (epoch, fence) = (place.epoch, place.fence);
-                    let cells = run_cells(*run, id, place, &seen.run);
-                    self.compare(conn, "runs", &RUN_ROW, cells, None).await?;
+                    let cells = run_args(*run, id, place, &seen.run);
+                    self.compare_row(conn, "runs", &RUN_ROW_COLUMNS, cells, None).await?;
                 }
             }
             StreamId::Queue(_) | StreamId::System(_) => {}
         }
         let cells = vec![
-            Arg::Int(id),
-            Arg::Int(seen.head.seq.0 as i64),
-            Arg::Blob(seen.head.hash.0.to_vec()),
-            Arg::Int(seen.at.0),
-            Arg::Int(epoch.0 as i64),
-            Arg::Text(fence.as_str().to_owned()),
+            SqlArg::Int(id),
+            SqlArg::Int(seen.head.seq.0 as i64),
+            SqlArg::Blob(seen.head.hash.0.to_vec()),
+            SqlArg::Int(seen.at.0),
+            SqlArg::Int(epoch.0 as i64),
+            SqlArg::Text(fence.as_str().to_owned()),
         ];
-        self.compare(conn, "streams", &STREAM_ROW, cells, None).await
+        self.compare_row(conn, "streams", &STREAM_ROW_COLUMNS, cells, None).await
     }
 
-    fn add(&mut self, seen: &mut Seen, stream: &StreamId, event: Envelope) -> Result<(), StoreError> {
+    fn fold_event(
+        &mut self,
+        seen: &mut StreamProjection,
+        stream: &StreamId,
+        event: Envelope,
+    ) -> Result<(), StoreError> {
         seen.head = Head { seq: event.seq, hash: event.hash };
         seen.at = event.recorded_at;
         match stream {
-            StreamId::Task(id) => task_runs::apply(&mut self.runs, &mut seen.record, *id, &event),
+            StreamId::Task(id) => task_runs::apply_task_event(&mut self.runs, &mut seen.record, *id, &event),
             StreamId::Run(_) => {
-                if let Some(counted) = &mut seen.counted {
-                    counted.add(&event)?;
+                if let Some(counted) = &mut seen.counted_usage {
+                    counted.add_event(&event)?;
                 }
-                seen.run.add(event);
+                seen.run.fold_event(event);
                 Ok(())
             }
             StreamId::Queue(name) => {
                 let event = into_new_event(event);
-                self.queues.extend(queue_settings(&event).map(|settings| (name.clone(), settings)));
+                self.queues.extend(decode_queue_settings(&event).map(|settings| (name.clone(), settings)));
                 Ok(())
             }
             StreamId::System(SystemTopic::Budgets) => {
-                self.budgets.extend(budget_change(&into_new_event(event)));
+                self.budgets.extend(decode_budget_change(&into_new_event(event)));
                 Ok(())
             }
             StreamId::System(_) => Ok(()),
@@ -171,23 +190,24 @@ impl Rebuild {
     }
 
     /// Compares a derived row with the stored one, and corrects it. The first column is the key.
-    async fn compare(
+    async fn compare_row(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         table: &'static str,
         columns: &[&str],
-        derived: Vec<Arg>,
+        derived: Vec<SqlArg>,
         state: Option<TaskState>,
     ) -> Result<(), TransactionError> {
         let key = columns[0];
         let sql = format!("SELECT {} FROM {table} WHERE {key} = $1", columns.join(", "));
-        let found = conn.rows(&sql, vec![derived[0].clone()]).await?;
+        let found = conn.query_rows(&sql, vec![derived[0].clone()]).await?;
         let row = derived[0].format();
         let Some(stored) = found.first() else {
-            self.differences.push(Difference::new(table, &row, "(row)", "missing", "present"));
-            return insert(conn, table, columns, derived, state).await;
+            self.differences.push(ProjectionDifference::new(table, &row, "(row)", "missing", "present"));
+            return insert_row(conn, table, columns, derived, state).await;
         };
-        let wrong: Vec<usize> = (1..columns.len()).filter(|at| !derived[*at].equals(stored, *at)).collect();
+        let wrong: Vec<usize> =
+            (1..columns.len()).filter(|at| !derived[*at].equals_cell(stored, *at)).collect();
         if wrong.is_empty() {
             return Ok(());
         }
@@ -195,7 +215,7 @@ impl Rebuild {
         let mut args = vec![derived[0].clone()];
         for at in wrong {
             let (was, is) = (stored.format_cell(at), derived[at].format());
-            self.differences.push(Difference::new(table, &row, columns[at], &was, &is));
+            self.differences.push(ProjectionDifference::new(table, &row, columns[at], &was, &is));
             args.push(derived[at].clone());
             set.push(format!("{} = ${}", columns[at], args.len()));
         }
@@ -204,31 +224,37 @@ impl Rebuild {
             Some(_) => set.push("deadline_at = NULL".to_owned()),
             None => {}
         }
-        conn.run(&format!("UPDATE {table} SET {} WHERE {key} = $1", set.join(", ")), args).await?;
+        conn.execute(&format!("UPDATE {table} SET {} WHERE {key} = $1", set.join(", ")), args).await?;
         Ok(())
     }
 
     /// Stubs of archived streams: what `system/archive` says, and nothing else.
-    async fn stubs(&mut self, conn: &mut Conn<'_>) -> Result<(), TransactionError> {
+    async fn rebuild_stubs(&mut self, conn: &mut DbConn<'_>) -> Result<(), TransactionError> {
         let stubs = derive_stubs(conn).await?;
         for stub in stubs.values() {
-            self.compare(conn, "archived_streams", &STUB_ROW, stub_cells(stub), None).await?;
+            self.compare_row(conn, "archived_streams", &STUB_ROW_COLUMNS, stub_args(stub), None).await?;
         }
-        for mut row in conn.rows("SELECT name FROM archived_streams ORDER BY name", Vec::new()).await? {
-            let name = row.text(0)?;
+        for mut row in conn.query_rows("SELECT name FROM archived_streams ORDER BY name", Vec::new()).await? {
+            let name = row.get_text(0)?;
             if name.parse().is_ok_and(|stream: StreamId| stubs.contains_key(&stream)) {
                 continue;
             }
-            self.differences.push(Difference::new("archived_streams", &name, "(row)", "present", "missing"));
-            conn.run("DELETE FROM archived_streams WHERE name = $1", vec![Arg::Text(name)]).await?;
+            self.differences.push(ProjectionDifference::new(
+                "archived_streams",
+                &name,
+                "(row)",
+                "present",
+                "missing",
+            ));
+            conn.execute("DELETE FROM archived_streams WHERE name = $1", vec![SqlArg::Text(name)]).await?;
         }
         Ok(())
     }
 
     /// Rows without a stream.
-    async fn strays(
+    async fn delete_stray_rows(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         table: &'static str,
         class: &str,
     ) -> Result<(), TransactionError> {
@@ -236,61 +262,61 @@ impl Rebuild {
             "stream_id NOT IN (SELECT id FROM streams WHERE substr(name, 1, {}) = '{class}')",
             class.len()
         );
-        for mut row in conn.rows(&format!("SELECT id FROM {table} WHERE {stray}"), Vec::new()).await? {
-            let id = row.uuid(0)?.to_string();
-            self.differences.push(Difference::new(table, &id, "(row)", "present", "missing"));
+        for mut row in conn.query_rows(&format!("SELECT id FROM {table} WHERE {stray}"), Vec::new()).await? {
+            let id = row.get_uuid(0)?.to_string();
+            self.differences.push(ProjectionDifference::new(table, &id, "(row)", "present", "missing"));
         }
-        conn.run(&format!("DELETE FROM {table} WHERE {stray}"), Vec::new()).await?;
+        conn.execute(&format!("DELETE FROM {table} WHERE {stray}"), Vec::new()).await?;
         Ok(())
     }
 }
 
-async fn insert(
-    conn: &mut Conn<'_>,
+async fn insert_row(
+    conn: &mut DbConn<'_>,
     table: &str,
     columns: &[&str],
-    mut cells: Vec<Arg>,
+    mut cells: Vec<SqlArg>,
     state: Option<TaskState>,
 ) -> Result<(), TransactionError> {
     let mut names = columns.join(", ");
     if state == Some(TaskState::Running) {
         names.push_str(", deadline_at");
-        cells.push(Arg::Int(0));
+        cells.push(SqlArg::Int(0));
     }
     let places: Vec<String> = (1..=cells.len()).map(|n| format!("${n}")).collect();
-    conn.run(&format!("INSERT INTO {table} ({names}) VALUES ({})", places.join(", ")), cells).await?;
+    conn.execute(&format!("INSERT INTO {table} ({names}) VALUES ({})", places.join(", ")), cells).await?;
     Ok(())
 }
 
 /// The fold of one stream.
-struct Seen {
+struct StreamProjection {
     head: Head,
     at: Timestamp,
     record: Option<TaskRecord>,
-    run: RunSeen,
-    counted: Option<RunCounted>,
+    run: RunProjection,
+    counted_usage: Option<RunUsageCheck>,
 }
 
 /// The fold of one run's stream.
-struct RunSeen {
+struct RunProjection {
     stage: &'static str,
     parent: Option<(RunId, Seq)>,
     ended_at: Option<Timestamp>,
 }
 
-impl Default for RunSeen {
+impl Default for RunProjection {
     fn default() -> Self {
         Self { stage: "living", parent: None, ended_at: None }
     }
 }
 
-impl RunSeen {
-    fn add(&mut self, event: Envelope) {
+impl RunProjection {
+    fn fold_event(&mut self, event: Envelope) {
         let at = event.recorded_at;
         let seq = event.seq;
         let event = into_new_event(event);
         if seq == Seq(1)
-            && let Some(forked) = forked(&event)
+            && let Some(forked) = decode_fork(&event)
         {
             self.parent = Some((forked.parent, forked.seq));
         }
@@ -303,15 +329,15 @@ impl RunSeen {
     }
 }
 
-fn run_cells(run: RunId, stream_id: i64, place: &TaskRun, seen: &RunSeen) -> Vec<Arg> {
+fn run_args(run: RunId, stream_id: i64, place: &TaskRun, seen: &RunProjection) -> Vec<SqlArg> {
     vec![
-        Arg::uuid(run.0),
-        Arg::Int(stream_id),
-        Arg::uuid(place.task.0),
-        Arg::Int(place.attempt.into()),
-        Arg::Text(seen.stage.to_owned()),
-        Arg::uuid_or_null(seen.parent.map(|(run, _)| run.0)),
-        Arg::IntOrNull(seen.parent.map(|(_, seq)| seq.0 as i64)),
-        Arg::IntOrNull(seen.ended_at.map(|at| at.0)),
+        SqlArg::from_uuid(run.0),
+        SqlArg::Int(stream_id),
+        SqlArg::from_uuid(place.task.0),
+        SqlArg::Int(place.attempt.into()),
+        SqlArg::Text(seen.stage.to_owned()),
+        SqlArg::from_uuid_or_null(seen.parent.map(|(run, _)| run.0)),
+        SqlArg::IntOrNull(seen.parent.map(|(_, seq)| seq.0 as i64)),
+        SqlArg::IntOrNull(seen.ended_at.map(|at| at.0)),
     ]
 }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 
 use docket_schema::{
+    api::WorkerCapacity,
     ids::{
         BatchId, BlobHash, Epoch, EventHash, IncarnationId, QueueName, RunId, Seq, StreamId, TaskId,
         Timestamp, Turn,
     },
     queue::QueueSettings,
-    wire::Room,
 };
 
 use super::event_effects::RunChange;
 use crate::store::{
-    Stub,
+    ArchiveStub,
     blobs::PackedBlob,
     db::row::{BudgetRow, RunRow, StreamRow},
 };
@@ -43,27 +43,27 @@ pub(crate) enum DeadlineChange {
 /// A change of whether one task waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DependencyChange {
-    Begins,
-    Ends,
+    Added,
+    Removed,
 }
 
 /// A worker that was heard of, and what it said of itself.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WorkerSeen {
+pub(crate) struct WorkerUpdate {
     /// Empty = as before.
     pub(crate) name: String,
-    pub(crate) at: Timestamp,
+    pub(crate) seen_at: Timestamp,
     /// A [`WorkerAbout`](docket_schema::wire::WorkerAbout) in JSON; none = as before.
     pub(crate) about: Option<String>,
     /// None = as before.
-    pub(crate) room: Option<Room>,
+    pub(crate) capacity: Option<WorkerCapacity>,
 }
 
 /// A stream that goes into the archive.
 #[derive(Debug)]
 pub(crate) struct RemovedStream {
     pub(crate) stream_id: i64,
-    pub(crate) stub: Stub,
+    pub(crate) stub: ArchiveStub,
 }
 
 /// See the module.
@@ -77,7 +77,7 @@ pub(crate) struct BatchWrites {
     pub(crate) new_runs: BTreeMap<RunId, RunRow>,
     pub(crate) runs: BTreeMap<RunId, RunChange>,
     pub(crate) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
-    pub(crate) workers: BTreeMap<IncarnationId, WorkerSeen>,
+    pub(crate) workers: BTreeMap<IncarnationId, WorkerUpdate>,
     pub(crate) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
     /// Queues whose settings change.
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
@@ -109,16 +109,16 @@ impl BatchWrites {
     }
 
     /// Notes which tasks `task` waits for now, and which no longer.
-    pub(crate) fn note_waits(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
+    pub(crate) fn record_dependencies(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
         let begins =
-            after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), DependencyChange::Begins));
+            after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), DependencyChange::Added));
         let ends =
-            before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), DependencyChange::Ends));
+            before.iter().filter(|on| !after.contains(on)).map(|on| ((*on, task), DependencyChange::Removed));
         self.dependencies.extend(begins.chain(ends));
     }
 
     /// Whether the stream is removed: the database still has it until this batch is written.
-    pub(crate) fn removes(&self, stream: &StreamId) -> bool {
+    pub(crate) fn is_removed(&self, stream: &StreamId) -> bool {
         self.removed.iter().any(|removed| removed.stub.stream == *stream)
     }
 

@@ -5,10 +5,10 @@ use docket_schema::{
     ids::{BatchId, Timestamp},
     queue::{QueueEvent, QueueSettings},
     run::{ChildAnswered, Forked, RunEnded, RunEvent},
-    system::{BudgetSet, BudgetSpent, Spending, SystemEvent},
+    system::{BatchSpending, BudgetSet, BudgetSpent, SystemEvent},
 };
 
-use crate::store::{StoreError, api::corrupt, db::row::BudgetRow};
+use crate::store::{StoreError, api::corrupt_error, db::row::BudgetRow};
 
 /// The event, without its place in the log.
 pub(crate) fn into_new_event(event: Envelope) -> NewEvent {
@@ -25,12 +25,12 @@ pub(crate) struct RunChange {
 }
 
 /// The fork a stream begins with: its first event follows the parent's, not nothing.
-pub(crate) fn forked(event: &NewEvent) -> Option<Forked> {
+pub(crate) fn decode_fork(event: &NewEvent) -> Option<Forked> {
     if event.kind == "Forked" { serde_json::from_str(event.payload.as_str()).ok() } else { None }
 }
 
 /// The settings that an event of a queue's stream sets.
-pub(crate) fn queue_settings(event: &NewEvent) -> Option<QueueSettings> {
+pub(crate) fn decode_queue_settings(event: &NewEvent) -> Option<QueueSettings> {
     match QueueEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
         QueueEvent::QueueSet(set) => Some(set.settings),
     }
@@ -58,7 +58,7 @@ pub(crate) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
 }
 
 /// The row that an event of `system/budgets` gives to its batch.
-pub(crate) fn budget_change(event: &NewEvent) -> Option<(BatchId, BudgetRow)> {
+pub(crate) fn decode_budget_change(event: &NewEvent) -> Option<(BatchId, BudgetRow)> {
     if !matches!(event.kind.as_str(), "BudgetSet" | "BudgetSpent") {
         return None;
     }
@@ -72,13 +72,15 @@ pub(crate) fn budget_change(event: &NewEvent) -> Option<(BatchId, BudgetRow)> {
 }
 
 /// The tokens and money that an event of a run used.
-pub(crate) fn event_spending(event: &Envelope) -> Result<Spending, StoreError> {
+pub(crate) fn event_spending(event: &Envelope) -> Result<BatchSpending, StoreError> {
     if event.kind != "ModelAnswered" {
-        return Ok(Spending::default());
+        return Ok(BatchSpending::default());
     }
     match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
-        Ok(RunEvent::ModelAnswered(answered)) => Ok(Spending::of(answered.usage, answered.cost_nusd)),
-        Ok(_) => Ok(Spending::default()),
-        Err(error) => Err(corrupt(format!("an answer of a model cannot be read: {error}"))),
+        Ok(RunEvent::ModelAnswered(answered)) => {
+            Ok(BatchSpending::from_usage(answered.usage, answered.cost_nusd))
+        }
+        Ok(_) => Ok(BatchSpending::default()),
+        Err(error) => Err(corrupt_error(format!("an answer of a model cannot be read: {error}"))),
     }
 }

@@ -16,49 +16,49 @@ use std::{
 
 use docket_schema::{ids::TaskId, task::TaskRecord};
 
-use crate::decide::Turns;
+use crate::decide::FairShareTurns;
 
 /// The usual time between two full scans.
-const RESCAN_EVERY: Duration = Duration::from_secs(1);
+const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// A full scan that takes less is repeated whenever nothing was found.
-const CHEAP_SCAN: Duration = Duration::from_millis(5);
+const CHEAP_SCAN_MAX: Duration = Duration::from_millis(5);
 /// Full scans take at most this part of the time.
 const SCAN_SHARE: u32 = 20;
 
 /// A place in a flow: rank and task.
-pub(crate) type PlaceInFlow = (i64, TaskId);
+pub(crate) type FlowPosition = (i64, TaskId);
 
 /// The beginning of a flow.
-pub(crate) const BEGINNING: PlaceInFlow = (i64::MIN, TaskId(uuid::Uuid::nil()));
+pub(crate) const FLOW_START: FlowPosition = (i64::MIN, TaskId(uuid::Uuid::nil()));
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseCursor {
-    flows: BTreeMap<String, PlaceInFlow>,
+    flows: BTreeMap<String, FlowPosition>,
     /// When the last full scan ended, and how long it took.
     last_scan: Option<(Instant, Duration)>,
     /// When each flow was last served.
-    pub(crate) turns: Turns,
+    pub(crate) turns: FairShareTurns,
     /// If there are more flows than one scan covers: the first flow after those that were scanned.
     pub(crate) next_window: usize,
 }
 
 impl LeaseCursor {
     /// The flows and places, if they are fresh enough to be used.
-    pub(crate) fn fresh_flows(&self) -> Option<&BTreeMap<String, PlaceInFlow>> {
+    pub(crate) fn fresh_flows(&self) -> Option<&BTreeMap<String, FlowPosition>> {
         self.last_scan
-            .filter(|(at, took)| at.elapsed() < RESCAN_EVERY.max(*took * SCAN_SHARE))
+            .filter(|(at, took)| at.elapsed() < RESCAN_INTERVAL.max(*took * SCAN_SHARE))
             .map(|_| &self.flows)
     }
 
     /// Whether a full scan is due, if the cursor found nothing.
-    pub(crate) fn may_rescan(&self) -> bool {
-        self.last_scan.is_none_or(|(at, took)| took < CHEAP_SCAN || at.elapsed() >= took * SCAN_SHARE)
+    pub(crate) fn can_rescan(&self) -> bool {
+        self.last_scan.is_none_or(|(at, took)| took < CHEAP_SCAN_MAX || at.elapsed() >= took * SCAN_SHARE)
     }
 
     /// A full scan found these flows.
     pub(crate) fn record_scan(&mut self, flows: impl Iterator<Item = String>, took: Duration) {
-        self.flows = flows.map(|flow| (flow, BEGINNING)).collect();
+        self.flows = flows.map(|flow| (flow, FLOW_START)).collect();
         self.last_scan = Some((Instant::now(), took));
     }
 
@@ -68,7 +68,7 @@ impl LeaseCursor {
     }
 
     /// The first task of a known flow is here; `None` = it has none.
-    pub(crate) fn move_to(&mut self, flow: &str, first: Option<PlaceInFlow>) {
+    pub(crate) fn move_to(&mut self, flow: &str, first: Option<FlowPosition>) {
         match (self.flows.get_mut(flow), first) {
             (Some(place), Some(first)) => *place = first,
             (Some(_), None) => drop(self.flows.remove(flow)),
@@ -78,10 +78,10 @@ impl LeaseCursor {
 
     /// This coordinator made a task available.
     pub(crate) fn note_available(&mut self, flow: String, record: &TaskRecord) {
-        self.move_back(flow, (record.rank(), record.id));
+        self.move_back(flow, (record.lease_rank(), record.id));
     }
 
-    fn move_back(&mut self, flow: String, here: PlaceInFlow) {
+    fn move_back(&mut self, flow: String, here: FlowPosition) {
         let place = self.flows.entry(flow).or_insert(here);
         *place = here.min(*place);
     }
@@ -101,7 +101,7 @@ impl AvailabilityHints {
     }
 
     /// Moves what was passed on into the cursor of the writer that leases.
-    pub(crate) fn take_into(&self, cursor: &mut LeaseCursor) {
+    pub(crate) fn drain_into(&self, cursor: &mut LeaseCursor) {
         let hints = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         hints.flows.into_iter().for_each(|(flow, here)| cursor.move_back(flow, here));
     }
@@ -115,9 +115,9 @@ mod tests {
     fn cursor_moves_on_and_back_for_tasks_before_it() {
         let id = |n| TaskId(uuid::Uuid::from_u128(n));
         let mut cursor = LeaseCursor::default();
-        assert!(cursor.fresh_flows().is_none() && cursor.may_rescan());
+        assert!(cursor.fresh_flows().is_none() && cursor.can_rescan());
         cursor.record_scan(["a".to_owned(), "b".to_owned()].into_iter(), Duration::ZERO);
-        assert!(cursor.may_rescan(), "a cheap one");
+        assert!(cursor.can_rescan(), "a cheap one");
         cursor.move_to("a", Some((7, id(1))));
         cursor.move_to("b", None);
         cursor.move_to("c", Some((1, id(1))));
@@ -130,11 +130,11 @@ mod tests {
             made.move_back("a".to_owned(), (rank, id(2)));
             hints.publish(made);
         }
-        hints.take_into(&mut cursor);
-        hints.take_into(&mut cursor);
+        hints.drain_into(&mut cursor);
+        hints.drain_into(&mut cursor);
         assert_eq!(known(&cursor), BTreeMap::from([("a".to_owned(), (5, id(2)))]));
         // A scan that took long stays valid for long.
         cursor.record_scan(["a".to_owned()].into_iter(), Duration::from_secs(60));
-        assert!(!cursor.may_rescan());
+        assert!(!cursor.can_rescan());
     }
 }

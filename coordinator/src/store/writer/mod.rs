@@ -9,7 +9,7 @@ mod batch_writes;
 mod event_effects;
 mod lease_cursor;
 mod lease_reads;
-mod meters;
+mod metrics;
 mod progress;
 mod queue_rows;
 mod row_write;
@@ -20,23 +20,23 @@ mod working_set;
 mod write_command;
 pub(crate) mod write_queue;
 
-pub(crate) use batch_writes::{DeadlineChange, DependencyChange, EventRow, RemovedStream, WorkerSeen};
+pub(crate) use batch_writes::{DeadlineChange, DependencyChange, EventRow, RemovedStream, WorkerUpdate};
 pub(crate) use event_effects::{
-    budget_change, event_spending, forked, into_new_event, queue_settings, run_change,
+    decode_budget_change, decode_fork, decode_queue_settings, event_spending, into_new_event, run_change,
 };
-pub(crate) use lease_cursor::{AvailabilityHints, BEGINNING, LeaseCursor, PlaceInFlow};
-pub(crate) use lease_reads::{KnownWorker, RunningTask, SeenHeads};
-pub(crate) use meters::Meters;
+pub(crate) use lease_cursor::{AvailabilityHints, FLOW_START, FlowPosition, LeaseCursor};
+pub(crate) use lease_reads::{CachedHeads, RunningTask, StoredWorker};
+pub(crate) use metrics::WriterMetrics;
 pub(crate) use progress::{LOCK_HELD, READ_ONLY, UNREACHABLE, WriterProgress};
-pub(crate) use row_write::{ColumnKind, ROWS, RowWrite};
-pub(crate) use row_writer::{POSITION_BITS, event_writes, named_blobs_check, row_writes, stream_writes};
-pub(crate) use task_rows::{TASK_ROW, task_cells};
+pub(crate) use row_write::{ColumnKind, ROWS_PLACEHOLDER, RowWrite};
+pub(crate) use row_writer::{POSITION_BITS, named_blobs_check, row_writes, stream_writes, take_event_writes};
+pub(crate) use task_rows::{TASK_ROW_COLUMNS, task_args};
 pub(crate) use task_runs::{TaskRun, TaskRuns};
 pub(crate) use working_set::{StagedRequest, WorkingSet};
 pub(crate) use write_command::{
-    ActInbox, AppendCommand, BatchCommand, CountBatch, DrainWorker, DropBlobs, EndCall, ExclusiveCommand,
-    ImportStreams, LeaseTasks, PutBlobs, ReadSecret, RebuildProjections, RemoveStreams, RenewLeases, Request,
-    ReserveBudget, RestoreStreams, SubmitTasks, TakeInbox, TakePermit, TaskCommand, TouchBlobs, WriteCommand,
-    WriteRequest, doing, latest_now,
+    AppendCommand, BatchCommand, ChangeInboxRow, CountBatchUsage, DrainWorker, DropBlobs, EndCall,
+    ExclusiveCommand, ImportStreams, LeaseTasks, PendingCommand, PutBlobs, ReadSecret, RebuildProjections,
+    RemoveStreams, RenewLeases, ReserveBudget, RestoreStreams, SubmitTasks, TakeInbox, TakePermit,
+    TaskCommand, TouchBlobs, WriteCommand, WriteRequest, describe_batch, latest_now,
 };
-pub(crate) use write_queue::Committer;
+pub(crate) use write_queue::BatchCommitter;

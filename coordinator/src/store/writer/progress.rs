@@ -35,53 +35,53 @@ struct WriterState {
     /// Since when nothing is in hand, once a transaction has ended.
     idle_since: Option<Instant>,
     doing: &'static str,
-    in_hand: usize,
-    obstacle: Option<&'static str>,
+    in_progress: usize,
+    last_error: Option<&'static str>,
 }
 
 impl WriterProgress {
-    fn state(&self) -> MutexGuard<'_, WriterState> {
+    fn lock_state(&self) -> MutexGuard<'_, WriterState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The writer begins a transaction for so many requests.
-    pub(crate) fn begin(&self, doing: &'static str, requests: usize) {
-        let mut state = self.state();
+    pub(crate) fn begin_transaction(&self, doing: &'static str, requests: usize) {
+        let mut state = self.lock_state();
         if state.idle_since.take().is_some_and(|since| since.elapsed() >= STALL_AFTER) {
             // What failed before a long idle time says nothing about this transaction.
             state.stuck_since = None;
         }
         state.stuck_since.get_or_insert_with(Instant::now);
         state.doing = doing;
-        state.in_hand = requests;
+        state.in_progress = requests;
     }
 
     /// A try failed at this; the writer tries again.
-    pub(crate) fn note_obstacle(&self, obstacle: &'static str) {
-        self.state().obstacle = Some(obstacle);
+    pub(crate) fn record_error(&self, obstacle: &'static str) {
+        self.lock_state().last_error = Some(obstacle);
     }
 
     /// The transaction has ended, one way or the other.
-    pub(crate) fn end(&self, is_progress: bool) {
-        let mut state = self.state();
-        state.in_hand = 0;
+    pub(crate) fn end_transaction(&self, is_progress: bool) {
+        let mut state = self.lock_state();
+        state.in_progress = 0;
         state.idle_since = Some(Instant::now());
         if is_progress {
             state.stuck_since = None;
-            state.obstacle = None;
+            state.last_error = None;
         }
     }
 
     /// The stall of the writer while so many requests wait in its queue.
     pub(crate) fn find_stall(&self, queued: usize) -> Option<WriterStall> {
-        let state = self.state();
-        if state.in_hand + queued == 0 {
+        let state = self.lock_state();
+        if state.in_progress + queued == 0 {
             // What failed was answered, and nothing waits: the next request shows more.
             return None;
         }
         let stalled_for = state.stuck_since?.elapsed();
-        let WriterState { doing, in_hand, obstacle, .. } = *state;
-        let stall = WriterStall { stalled_for, doing, waiting: in_hand + queued, obstacle };
+        let WriterState { doing, in_progress: in_hand, last_error: obstacle, .. } = *state;
+        let stall = WriterStall { stalled_for, doing, waiting: in_hand + queued, last_error: obstacle };
         (stalled_for >= STALL_AFTER).then_some(stall)
     }
 }
@@ -90,35 +90,35 @@ impl WriterProgress {
 mod tests {
     use super::*;
 
-    fn began_long_ago(progress: &WriterProgress) {
-        progress.begin("writing", 0);
-        progress.state().stuck_since = Instant::now().checked_sub(STALL_AFTER);
+    fn simulate_stall(progress: &WriterProgress) {
+        progress.begin_transaction("writing", 0);
+        progress.lock_state().stuck_since = Instant::now().checked_sub(STALL_AFTER);
     }
 
     #[test]
-    fn only_a_transaction_that_was_carried_out_ends_a_stall() {
+    fn only_a_completed_transaction_ends_a_stall() {
         let progress = WriterProgress::default();
         assert_eq!(progress.find_stall(7), None, "nothing was asked of it");
-        progress.begin("writing", 0);
+        progress.begin_transaction("writing", 0);
         assert_eq!(progress.find_stall(7), None, "it has only begun");
-        began_long_ago(&progress);
-        progress.note_obstacle(LOCK_HELD);
+        simulate_stall(&progress);
+        progress.record_error(LOCK_HELD);
         let stall = progress.find_stall(7).expect("stuck");
-        assert_eq!((stall.waiting, stall.obstacle), (7, Some(LOCK_HELD)));
+        assert_eq!((stall.waiting, stall.last_error), (7, Some(LOCK_HELD)));
         assert!(stall.to_string().contains("no progress for 5 s"), "{stall}");
-        progress.end(false);
-        progress.begin("writing", 0);
+        progress.end_transaction(false);
+        progress.begin_transaction("writing", 0);
         assert!(progress.find_stall(1).is_some(), "the next try is no progress yet");
-        progress.end(false);
+        progress.end_transaction(false);
         assert_eq!(progress.find_stall(0), None, "nothing waits");
-        progress.state().idle_since = Instant::now().checked_sub(STALL_AFTER);
-        progress.begin("writing", 0);
+        progress.lock_state().idle_since = Instant::now().checked_sub(STALL_AFTER);
+        progress.begin_transaction("writing", 0);
         assert_eq!(progress.find_stall(1), None, "what failed long ago says nothing about this transaction");
-        began_long_ago(&progress);
+        simulate_stall(&progress);
         assert!(progress.find_stall(1).is_some());
-        progress.end(true);
+        progress.end_transaction(true);
         assert_eq!(progress.find_stall(7), None);
-        progress.begin("writing", 0);
+        progress.begin_transaction("writing", 0);
         assert_eq!(progress.find_stall(1), None, "a new transaction has its whole time");
     }
 }

@@ -7,7 +7,7 @@ use super::{
         RowWrite,
     },
 };
-use crate::store::db::{Arg, row::budget_amount};
+use crate::store::db::{SqlArg, row::budget_limit_arg};
 
 /// Dependencies that begin and end.
 pub(crate) fn dependency_writes(writes: &BatchWrites) -> [RowWrite; 2] {
@@ -15,20 +15,20 @@ pub(crate) fn dependency_writes(writes: &BatchWrites) -> [RowWrite; 2] {
         "INSERT INTO task_dependencies (dependency, task) {rows} ON CONFLICT (dependency, task) DO NOTHING",
         &[Blob, Blob],
     )
-    .on_rows_of("task_dependencies");
+    .sharing_within_table("task_dependencies");
     let mut ends = RowWrite::update(
         "WITH u(dependency, task) AS ({rows}) DELETE FROM task_dependencies d USING u \
          WHERE d.dependency = u.dependency AND d.task = u.task",
         "DELETE FROM task_dependencies WHERE dependency = ?1 AND task = ?2",
         &[Blob, Blob],
     )
-    .on_rows_of("task_dependencies");
+    .sharing_within_table("task_dependencies");
     for ((on, task), waits) in &writes.dependencies {
         let write = match waits {
-            DependencyChange::Begins => &mut begins,
-            DependencyChange::Ends => &mut ends,
+            DependencyChange::Added => &mut begins,
+            DependencyChange::Removed => &mut ends,
         };
-        write.cells.extend([on, task].map(|id| Arg::uuid(id.0)));
+        write.cells.extend([on, task].map(|id| SqlArg::from_uuid(id.0)));
     }
     [begins, ends]
 }
@@ -40,12 +40,12 @@ pub(crate) fn queue_writes(writes: &BatchWrites) -> RowWrite {
          paused = excluded.paused, running_max = excluded.running_max",
         &[Text, Int, Int],
     )
-    .on("queues");
+    .sharing_across_tables("queues");
     for (name, settings) in &writes.queues {
         write.cells.extend([
-            Arg::Text(name.as_str().to_owned()),
-            Arg::Int(settings.paused.into()),
-            Arg::IntOrNull(settings.running_max.map(i64::from)),
+            SqlArg::Text(name.as_str().to_owned()),
+            SqlArg::Int(settings.paused.into()),
+            SqlArg::IntOrNull(settings.running_max.map(i64::from)),
         ]);
     }
     write
@@ -60,10 +60,10 @@ pub(crate) fn budget_writes(writes: &BatchWrites) -> RowWrite {
     );
     for (batch, (budget, spent)) in &writes.budgets {
         write.cells.extend([
-            Arg::uuid(batch.0),
-            budget_amount(budget.tokens),
-            budget_amount(budget.cost_nusd),
-            Arg::TextOrNull(spent.clone()),
+            SqlArg::from_uuid(batch.0),
+            budget_limit_arg(budget.tokens),
+            budget_limit_arg(budget.cost_nusd),
+            SqlArg::TextOrNull(spent.clone()),
         ]);
     }
     write
@@ -76,7 +76,7 @@ pub(crate) fn inbox_writes(writes: &BatchWrites) -> [RowWrite; 2] {
         "DELETE FROM inbox WHERE id = ?1 AND refused IS NULL",
         &[Text],
     )
-    .that_must_change();
+    .with_required_change();
     let mut refused = RowWrite::update(
         "WITH u(id, refused, at) AS ({rows}) UPDATE inbox i SET refused = u.refused, refused_at = u.at FROM u \
          WHERE i.id = u.id",
@@ -85,11 +85,11 @@ pub(crate) fn inbox_writes(writes: &BatchWrites) -> [RowWrite; 2] {
     );
     for (row, reason) in &writes.inbox {
         match reason {
-            None => taken.cells.push(Arg::Text(row.clone())),
+            None => taken.cells.push(SqlArg::Text(row.clone())),
             Some(reason) => refused.cells.extend([
-                Arg::Text(row.clone()),
-                Arg::Text(reason.clone()),
-                Arg::Int(writes.now.0),
+                SqlArg::Text(row.clone()),
+                SqlArg::Text(reason.clone()),
+                SqlArg::Int(writes.now.0),
             ]),
         }
     }

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use crate::store::db::{Arg, sqlite_driver};
+use crate::store::db::{SqlArg, sqlite_driver};
 
 /// The place of the rows in a statement.
-pub(crate) const ROWS: &str = "{rows}";
+pub(crate) const ROWS_PLACEHOLDER: &str = "{rows}";
 
 /// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub(crate) struct RowWrite {
     /// With `{rows}` in place of the rows.
     pub(crate) sql: &'static str,
     /// For SQLite, where it is not `sql` with one row of `VALUES`.
-    one: Option<&'static str>,
+    sqlite_sql: Option<&'static str>,
     pub(crate) columns: &'static [ColumnKind],
     /// Row after row.
-    pub(crate) cells: Vec<Arg>,
+    pub(crate) cells: Vec<SqlArg>,
     /// A row that changes nothing shows that the row which was decided upon is gone.
     must_change: bool,
     /// For PostgreSQL: the first column counts from the transaction's first position.
-    pub(crate) is_placed: bool,
+    pub(crate) has_position_column: bool,
     /// For PostgreSQL: the writes it may share a statement with.
     sharing: StatementSharing,
 }
@@ -49,7 +49,7 @@ enum StatementSharing {
 }
 
 impl StatementSharing {
-    fn may_share(self, other: Self) -> bool {
+    fn can_share(self, other: Self) -> bool {
         match (self, other) {
             (Self::Nothing, _) | (_, Self::Nothing) => false,
             (Self::OtherRows(one), Self::OtherRows(two)) if one == two => true,
@@ -66,60 +66,60 @@ impl RowWrite {
     pub(crate) const fn insert(sql: &'static str, columns: &'static [ColumnKind]) -> Self {
         Self {
             sql,
-            one: None,
+            sqlite_sql: None,
             columns,
             cells: Vec::new(),
             must_change: false,
-            is_placed: false,
+            has_position_column: false,
             sharing: StatementSharing::Nothing,
         }
     }
 
     /// An update, for PostgreSQL and for one row on SQLite.
     pub(crate) fn update(sql: &'static str, one: &'static str, columns: &'static [ColumnKind]) -> Self {
-        Self { one: Some(one), ..Self::insert(sql, columns) }
+        Self { sqlite_sql: Some(one), ..Self::insert(sql, columns) }
     }
 
     /// Each row must be there.
-    pub(crate) fn that_must_change(self) -> Self {
+    pub(crate) fn with_required_change(self) -> Self {
         Self { must_change: true, ..self }
     }
 
     /// May share a statement with writes to other tables.
-    pub(crate) fn on(self, table: &'static str) -> Self {
+    pub(crate) fn sharing_across_tables(self, table: &'static str) -> Self {
         Self { sharing: StatementSharing::OtherTables(table), ..self }
     }
 
     /// May share a statement also with writes to the same table, whose rows are different ones.
-    pub(crate) fn on_rows_of(self, table: &'static str) -> Self {
+    pub(crate) fn sharing_within_table(self, table: &'static str) -> Self {
         Self { sharing: StatementSharing::OtherRows(table), ..self }
     }
 
     /// For PostgreSQL: whether `self` may share a statement with all of these.
-    pub(crate) fn may_join(&self, others: &[Self]) -> bool {
-        others.iter().all(|other| self.sharing.may_share(other.sharing))
+    pub(crate) fn can_join(&self, others: &[Self]) -> bool {
+        others.iter().all(|other| self.sharing.can_share(other.sharing))
     }
 
     /// For PostgreSQL: it shares a statement with no other.
-    pub(crate) fn stands_alone(&self) -> bool {
+    pub(crate) fn has_own_statement(&self) -> bool {
         self.sharing == StatementSharing::Nothing
     }
 
     /// How many rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.cells.len() / self.columns.len()
     }
 
     /// For SQLite: writes row after row. `false` = a row that must be there is not.
-    pub(crate) fn run(&self, conn: &rusqlite::Connection) -> Result<bool, sqlx::Error> {
-        let sql = match self.one {
+    pub(crate) fn execute_on_sqlite(&self, conn: &rusqlite::Connection) -> Result<bool, sqlx::Error> {
+        let sql = match self.sqlite_sql {
             Some(sql) => Cow::Borrowed(sql),
             None => {
                 let places = vec!["?"; self.columns.len()].join(",");
-                Cow::Owned(self.sql.replace(ROWS, &format!("VALUES ({places})")))
+                Cow::Owned(self.sql.replace(ROWS_PLACEHOLDER, &format!("VALUES ({places})")))
             }
         };
-        let all = sqlite_driver::run_each(conn, &sql, self.columns.len(), &self.cells)?;
+        let all = sqlite_driver::execute_each(conn, &sql, self.columns.len(), &self.cells)?;
         Ok(all || !self.must_change)
     }
 }

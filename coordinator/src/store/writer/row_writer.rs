@@ -12,11 +12,11 @@ use super::{
     task_rows::task_writes,
     working_set::WorkingSet,
 };
-use crate::store::{archive::stub_cells, blobs::TOUCH_MS, db::Arg};
+use crate::store::{archive::stub_args, blobs::TOUCH_INTERVAL_MS, db::SqlArg};
 
 /// All that a batch writes, in an order that references allow. `base` is the first position.
 pub(crate) fn row_writes(set: &mut WorkingSet, base: u64) -> Vec<RowWrite> {
-    let events = event_writes(&mut set.writes, base);
+    let events = take_event_writes(&mut set.writes, base);
     let (writes, set) = (&set.writes, &*set);
     let mut all = vec![restored_writes(writes)];
     all.extend(stream_writes(set));
@@ -47,7 +47,7 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
         &[Int, Text, Int, Blob, Int, Int, Text],
     )
-    .on_rows_of("streams");
+    .sharing_within_table("streams");
     let mut advanced = RowWrite::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at) AS ({rows}) \
          UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
@@ -57,8 +57,8 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
          THEN ?6 END, head_hash = ?7, head_at = ?8 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int],
     )
-    .on_rows_of("streams")
-    .that_must_change();
+    .sharing_within_table("streams")
+    .with_required_change();
     let mut moved = RowWrite::update(
         "WITH u(id, old_seq, old_hash, old_epoch, old_fence, seq, hash, at, epoch, fence) AS ({rows}) \
          UPDATE streams SET head_seq = CASE WHEN streams.head_seq = u.old_seq AND streams.head_hash = u.old_hash \
@@ -68,14 +68,15 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
          THEN ?6 END, head_hash = ?7, head_at = ?8, epoch = ?9, fence = ?10 WHERE id = ?1",
         &[Int, Int, Blob, Int, Text, Int, Blob, Int, Int, Text],
     )
-    .on_rows_of("streams")
-    .that_must_change();
+    .sharing_within_table("streams")
+    .with_required_change();
     for (id, before) in &set.writes.streams {
         let Some(row) = set.streams.get(id) else { continue };
-        let head = [Arg::count(row.head.seq.0), Arg::Hash(row.head.hash.0), Arg::Int(row.head_at.0)];
-        let fence = || [Arg::count(row.epoch.0), Arg::Word(row.fence.as_str())];
+        let head =
+            [SqlArg::from_u64(row.head.seq.0), SqlArg::Hash(row.head.hash.0), SqlArg::Int(row.head_at.0)];
+        let fence = || [SqlArg::from_u64(row.epoch.0), SqlArg::StaticText(row.fence.as_str())];
         let Some(old) = before else {
-            new.cells.extend([Arg::Int(row.id), Arg::Text(id.to_string())]);
+            new.cells.extend([SqlArg::Int(row.id), SqlArg::Text(id.to_string())]);
             new.cells.extend(head);
             new.cells.extend(fence());
             continue;
@@ -83,11 +84,11 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
         let keeps_fence = old.epoch == row.epoch && old.fence == row.fence;
         let write = if keeps_fence { &mut advanced } else { &mut moved };
         write.cells.extend([
-            Arg::Int(row.id),
-            Arg::count(old.head.seq.0),
-            Arg::Hash(old.head.hash.0),
-            Arg::count(old.epoch.0),
-            Arg::Word(old.fence.as_str()),
+            SqlArg::Int(row.id),
+            SqlArg::from_u64(old.head.seq.0),
+            SqlArg::Hash(old.head.hash.0),
+            SqlArg::from_u64(old.epoch.0),
+            SqlArg::StaticText(old.fence.as_str()),
         ]);
         write.cells.extend(head);
         if !keeps_fence {
@@ -98,28 +99,28 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
 }
 
 /// Takes kinds and payloads out of the staged events: a batch that fails is planned again.
-pub(crate) fn event_writes(writes: &mut BatchWrites, base: u64) -> RowWrite {
+pub(crate) fn take_event_writes(writes: &mut BatchWrites, base: u64) -> RowWrite {
     let mut write = RowWrite::insert(
         "INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
          prev_hash, hash) {rows}",
         &[Int, Int, Int, Int, Int, Int, Text, Int, Payload, Blob, Blob],
     )
-    .on("events");
-    write.is_placed = true;
+    .sharing_across_tables("events");
+    write.has_position_column = true;
     write.cells.reserve(writes.events.len() * 11);
     for (event, position) in writes.events.iter_mut().zip(base..) {
         write.cells.extend([
-            Arg::count(position),
-            Arg::Int(event.stream_id),
-            Arg::count(event.seq.0),
-            Arg::Int(event.recorded_at.0),
-            Arg::Int(event.turn.0.into()),
-            Arg::count(event.epoch.0),
-            Arg::Text(std::mem::take(&mut event.kind)),
-            Arg::Int(event.version.into()),
-            Arg::Text(std::mem::take(&mut event.payload)),
-            Arg::Hash(event.prev_hash.0),
-            Arg::Hash(event.hash.0),
+            SqlArg::from_u64(position),
+            SqlArg::Int(event.stream_id),
+            SqlArg::from_u64(event.seq.0),
+            SqlArg::Int(event.recorded_at.0),
+            SqlArg::Int(event.turn.0.into()),
+            SqlArg::from_u64(event.epoch.0),
+            SqlArg::Text(std::mem::take(&mut event.kind)),
+            SqlArg::Int(event.version.into()),
+            SqlArg::Text(std::mem::take(&mut event.payload)),
+            SqlArg::Hash(event.prev_hash.0),
+            SqlArg::Hash(event.hash.0),
         ]);
     }
     write
@@ -130,17 +131,17 @@ fn run_writes(writes: &BatchWrites) -> [RowWrite; 2] {
         "INSERT INTO runs (id, stream_id, task, attempt, stage, parent, parent_seq, ended_at) {rows}",
         &[Blob, Int, Blob, Int, Text, Blob, Int, Int],
     )
-    .on_rows_of("runs");
+    .sharing_within_table("runs");
     for row in writes.new_runs.values() {
         new.cells.extend([
-            Arg::uuid(row.id.0),
-            Arg::Int(row.stream_id),
-            Arg::uuid(row.task.0),
-            Arg::Int(row.attempt.into()),
-            Arg::Text(row.stage.clone()),
-            Arg::uuid_or_null(row.parent.map(|(run, _)| run.0)),
-            Arg::IntOrNull(row.parent.map(|(_, seq)| seq.0 as i64)),
-            Arg::IntOrNull(row.ended_at.map(|at| at.0)),
+            SqlArg::from_uuid(row.id.0),
+            SqlArg::Int(row.stream_id),
+            SqlArg::from_uuid(row.task.0),
+            SqlArg::Int(row.attempt.into()),
+            SqlArg::Text(row.stage.clone()),
+            SqlArg::from_uuid_or_null(row.parent.map(|(run, _)| run.0)),
+            SqlArg::IntOrNull(row.parent.map(|(_, seq)| seq.0 as i64)),
+            SqlArg::IntOrNull(row.ended_at.map(|at| at.0)),
         ]);
     }
     let mut changed = RowWrite::update(
@@ -150,13 +151,13 @@ fn run_writes(writes: &BatchWrites) -> [RowWrite; 2] {
         "UPDATE runs SET stage = ?2, ended_at = ?4 WHERE id = ?1 AND (?3 IS NULL OR stage = ?3)",
         &[Blob, Text, Text, Int],
     )
-    .on_rows_of("runs");
+    .sharing_within_table("runs");
     for (run, change) in &writes.runs {
         changed.cells.extend([
-            Arg::uuid(run.0),
-            Arg::Word(change.to),
-            Arg::TextOrNull(change.from.map(str::to_owned)),
-            Arg::IntOrNull(change.ended_at.map(|at| at.0)),
+            SqlArg::from_uuid(run.0),
+            SqlArg::StaticText(change.to),
+            SqlArg::TextOrNull(change.from.map(str::to_owned)),
+            SqlArg::IntOrNull(change.ended_at.map(|at| at.0)),
         ]);
     }
     [new, changed]
@@ -169,9 +170,9 @@ fn deadline_writes(writes: &BatchWrites) -> RowWrite {
         "UPDATE tasks SET deadline_at = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 'running'",
         &[Blob, Int, Int],
     )
-    .on("tasks");
+    .sharing_across_tables("tasks");
     for (task, (epoch, at)) in &writes.deadlines {
-        write.cells.extend([Arg::uuid(task.0), Arg::count(epoch.0), Arg::Int(at.0)]);
+        write.cells.extend([SqlArg::from_uuid(task.0), SqlArg::from_u64(epoch.0), SqlArg::Int(at.0)]);
     }
     write
 }
@@ -185,15 +186,15 @@ fn worker_writes(writes: &BatchWrites) -> [RowWrite; 2] {
          full_why = CASE WHEN excluded.slots IS NULL THEN workers.full_why ELSE excluded.full_why END",
         &[Blob, Text, Int, Text, Int, Text],
     )
-    .on("workers");
+    .sharing_across_tables("workers");
     for (incarnation, worker) in &writes.workers {
         seen.cells.extend([
-            Arg::uuid(incarnation.0),
-            Arg::Text(worker.name.clone()),
-            Arg::Int(worker.at.0),
-            Arg::TextOrNull(worker.about.clone()),
-            Arg::IntOrNull(worker.room.as_ref().map(|room| room.slots.into())),
-            Arg::TextOrNull(worker.room.as_ref().and_then(|room| room.full.clone())),
+            SqlArg::from_uuid(incarnation.0),
+            SqlArg::Text(worker.name.clone()),
+            SqlArg::Int(worker.seen_at.0),
+            SqlArg::TextOrNull(worker.about.clone()),
+            SqlArg::IntOrNull(worker.capacity.as_ref().map(|room| room.slots.into())),
+            SqlArg::TextOrNull(worker.capacity.as_ref().and_then(|room| room.full.clone())),
         ]);
     }
     let mut answers = RowWrite::insert(
@@ -201,9 +202,13 @@ fn worker_writes(writes: &BatchWrites) -> [RowWrite; 2] {
          SET number = excluded.number, answer = excluded.answer",
         &[Blob, Int, Text],
     )
-    .on("lease_requests");
+    .sharing_across_tables("lease_requests");
     for (incarnation, (number, answer)) in &writes.lease_answers {
-        answers.cells.extend([Arg::uuid(incarnation.0), Arg::count(*number), Arg::Text(answer.clone())]);
+        answers.cells.extend([
+            SqlArg::from_uuid(incarnation.0),
+            SqlArg::from_u64(*number),
+            SqlArg::Text(answer.clone()),
+        ]);
     }
     [seen, answers]
 }
@@ -214,13 +219,13 @@ fn blob_writes(writes: &BatchWrites) -> [RowWrite; 2] {
          ON CONFLICT (hash) DO UPDATE SET touched_at = excluded.touched_at",
         &[Blob, Int, Blob, Int],
     )
-    .on_rows_of("blobs");
+    .sharing_within_table("blobs");
     for blob in writes.blobs.values() {
         stored.cells.extend([
-            Arg::Hash(blob.hash.0),
-            Arg::count(blob.bytes),
-            Arg::Blob(blob.data.to_vec()),
-            Arg::Int(writes.now.0),
+            SqlArg::Hash(blob.hash.0),
+            SqlArg::from_u64(blob.bytes),
+            SqlArg::Blob(blob.data.to_vec()),
+            SqlArg::Int(writes.now.0),
         ]);
     }
     let mut touched = RowWrite::update(
@@ -229,12 +234,12 @@ fn blob_writes(writes: &BatchWrites) -> [RowWrite; 2] {
         "UPDATE blobs SET touched_at = ?2 WHERE hash = ?1 AND touched_at < ?3",
         &[Blob, Int, Int],
     )
-    .on_rows_of("blobs");
+    .sharing_within_table("blobs");
     let mut names: Vec<_> = writes.touched.iter().filter(|hash| !writes.blobs.contains_key(hash)).collect();
     names.sort_unstable();
     for hash in names {
-        let before = writes.now.0.saturating_sub(TOUCH_MS * 1000);
-        touched.cells.extend([Arg::Hash(hash.0), Arg::Int(writes.now.0), Arg::Int(before)]);
+        let before = writes.now.0.saturating_sub(TOUCH_INTERVAL_MS * 1000);
+        touched.cells.extend([SqlArg::Hash(hash.0), SqlArg::Int(writes.now.0), SqlArg::Int(before)]);
     }
     [stored, touched]
 }
@@ -248,7 +253,7 @@ pub(crate) fn named_blobs_check(writes: &BatchWrites) -> RowWrite {
         &[Blob],
     );
     let names = writes.touched.iter().filter(|hash| !writes.blobs.contains_key(hash));
-    write.cells.extend(names.map(|hash| Arg::Hash(hash.0)));
+    write.cells.extend(names.map(|hash| SqlArg::Hash(hash.0)));
     write
 }
 
@@ -259,7 +264,7 @@ fn restored_writes(writes: &BatchWrites) -> RowWrite {
         "DELETE FROM archived_streams WHERE name = ?1",
         &[Text],
     );
-    write.cells.extend(writes.restored.iter().map(|stream| Arg::Text(stream.to_string())));
+    write.cells.extend(writes.restored.iter().map(|stream| SqlArg::Text(stream.to_string())));
     write
 }
 
@@ -275,7 +280,7 @@ fn removed_writes(writes: &BatchWrites) -> [RowWrite; 7] {
         ],
     );
     for RemovedStream { stub, .. } in &writes.removed {
-        stubs.cells.extend(stub_cells(stub));
+        stubs.cells.extend(stub_args(stub));
     }
     let mut tasks = RowWrite::update(
         "WITH u(id) AS ({rows}) DELETE FROM tasks USING u WHERE tasks.id = u.id",
@@ -289,13 +294,13 @@ fn removed_writes(writes: &BatchWrites) -> [RowWrite; 7] {
     );
     for RemovedStream { stub, .. } in &writes.removed {
         match &stub.stream {
-            StreamId::Task(task) => tasks.cells.push(Arg::uuid(task.0)),
-            StreamId::Run(run) => runs.cells.push(Arg::uuid(run.0)),
+            StreamId::Task(task) => tasks.cells.push(SqlArg::from_uuid(task.0)),
+            StreamId::Run(run) => runs.cells.push(SqlArg::from_uuid(run.0)),
             StreamId::Queue(_) | StreamId::System(_) => {}
         }
     }
     let each = |mut write: RowWrite| {
-        write.cells.extend(writes.removed.iter().map(|removed| Arg::Int(removed.stream_id)));
+        write.cells.extend(writes.removed.iter().map(|removed| SqlArg::Int(removed.stream_id)));
         write
     };
     [

@@ -14,8 +14,8 @@ use super::{
     working_set::WorkingSet,
 };
 use crate::store::db::{
-    Arg,
-    row::{blocked_word, ids_bytes},
+    SqlArg,
+    row::{blocked_reason_name, encode_task_ids},
 };
 
 /// Tasks that change, and new tasks: columns that never change are not written again.
@@ -30,7 +30,7 @@ pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
             Int, Text, Text, Int, Int, Text, Int, Text, Int, Blob, Int, Text, Int, Int,
         ],
     )
-    .on("tasks");
+    .sharing_across_tables("tasks");
     // A deadline of 0 keeps the one that is there.
     let mut changed = RowWrite::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
@@ -51,8 +51,8 @@ pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
             Int, Int,
         ],
     )
-    .on("tasks")
-    .that_must_change();
+    .sharing_across_tables("tasks")
+    .with_required_change();
     for (id, deadline) in &set.writes.tasks {
         let Some((record, stream_id)) = set.tasks.get(id) else { continue };
         let deadline = match deadline {
@@ -61,48 +61,48 @@ pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
         };
         let begins = set.writes.streams.get(&StreamId::Task(*id)).is_some_and(Option::is_none);
         let write = if begins {
-            new.cells.extend(task_cells(record, *stream_id));
+            new.cells.extend(task_args(record, *stream_id));
             &mut new
         } else {
-            changed.cells.extend(changing_cells(record));
+            changed.cells.extend(mutable_columns(record));
             &mut changed
         };
         let running = record.state == TaskState::Running;
-        write.cells.push(Arg::IntOrNull(running.then_some(deadline.0)));
+        write.cells.push(SqlArg::IntOrNull(running.then_some(deadline.0)));
     }
     // In this order: a task that ends leaves its deduplication key to one that begins.
     [changed, new]
 }
 
 /// The columns that an event may change, but the deadline.
-fn changing_cells(record: &TaskRecord) -> [Arg; 21] {
+fn mutable_columns(record: &TaskRecord) -> [SqlArg; 21] {
     [
-        Arg::uuid(record.id.0),
-        Arg::count(record.seq.0),
-        Arg::Hash(record.hash.0),
-        Arg::Word(record.state.as_str()),
-        Arg::Int(record.spec.priority.into()),
-        Arg::count(record.epoch.0),
-        Arg::Int(record.failures.into()),
-        Arg::Int(record.crashes.into()),
-        Arg::Int(record.runs.into()),
-        Arg::uuid_or_null(record.run.map(|run| run.0)),
-        Arg::uuid_or_null(record.last_run.map(|run| run.0)),
-        Arg::uuid_or_null(record.worker.map(|worker| worker.0)),
-        Arg::Int(record.available_at.0),
-        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
-        Arg::TextOrNull(record.message.clone()),
-        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
-        Arg::Int(record.rank()),
-        Arg::BlobOrNull(ids_bytes(&record.waits_for)),
-        Arg::IntOrNull(record.leased_at.map(|at| at.0)),
-        Arg::TextOrNull(record.unverified.clone()),
-        Arg::Int(record.worker_faults.into()),
+        SqlArg::from_uuid(record.id.0),
+        SqlArg::from_u64(record.seq.0),
+        SqlArg::Hash(record.hash.0),
+        SqlArg::StaticText(record.state.as_str()),
+        SqlArg::Int(record.spec.priority.into()),
+        SqlArg::from_u64(record.epoch.0),
+        SqlArg::Int(record.failures.into()),
+        SqlArg::Int(record.crashes.into()),
+        SqlArg::Int(record.runs.into()),
+        SqlArg::from_uuid_or_null(record.run.map(|run| run.0)),
+        SqlArg::from_uuid_or_null(record.last_run.map(|run| run.0)),
+        SqlArg::from_uuid_or_null(record.worker.map(|worker| worker.0)),
+        SqlArg::Int(record.available_at.0),
+        SqlArg::TextOrNull(record.blocked_why.map(|why| blocked_reason_name(why).to_owned())),
+        SqlArg::TextOrNull(record.message.clone()),
+        SqlArg::IntOrNull(record.ended_at.map(|at| at.0)),
+        SqlArg::Int(record.lease_rank()),
+        SqlArg::BlobOrNull(encode_task_ids(&record.waits_for)),
+        SqlArg::IntOrNull(record.leased_at.map(|at| at.0)),
+        SqlArg::TextOrNull(record.unverified.clone()),
+        SqlArg::Int(record.worker_faults.into()),
     ]
 }
 
 /// The columns of a task that the log decides: all but the deadline.
-pub(crate) const TASK_ROW: [&str; 30] = [
+pub(crate) const TASK_ROW_COLUMNS: [&str; 30] = [
     "id",
     "stream_id",
     "seq",
@@ -136,39 +136,39 @@ pub(crate) const TASK_ROW: [&str; 30] = [
 ];
 
 /// The values of these columns.
-pub(crate) fn task_cells(record: &TaskRecord, stream_id: i64) -> Vec<Arg> {
+pub(crate) fn task_args(record: &TaskRecord, stream_id: i64) -> Vec<SqlArg> {
     let concurrency = record.spec.conditions.concurrency.as_ref();
     vec![
-        Arg::uuid(record.id.0),
-        Arg::Int(stream_id),
-        Arg::count(record.seq.0),
-        Arg::Hash(record.hash.0),
-        Arg::Word(record.state.as_str()),
-        Arg::Text(record.spec.queue.as_str().to_owned()),
-        Arg::Text(record.spec.engine.clone()),
-        Arg::Int(record.spec.priority.into()),
-        Arg::TextOrNull(record.spec.dedup_key.clone()),
-        Arg::uuid_or_null(record.spec.batch.map(|batch| batch.0)),
-        Arg::count(record.epoch.0),
-        Arg::Int(record.failures.into()),
-        Arg::Int(record.crashes.into()),
-        Arg::Int(record.runs.into()),
-        Arg::uuid_or_null(record.run.map(|run| run.0)),
-        Arg::uuid_or_null(record.last_run.map(|run| run.0)),
-        Arg::uuid_or_null(record.worker.map(|worker| worker.0)),
-        Arg::Int(record.available_at.0),
-        Arg::TextOrNull(record.blocked_why.map(|why| blocked_word(why).to_owned())),
-        Arg::TextOrNull(record.message.clone()),
-        Arg::Int(record.submitted_at.0),
-        Arg::IntOrNull(record.ended_at.map(|at| at.0)),
-        Arg::Text(Flow::of(&record.spec).to_string()),
-        Arg::Int(record.rank()),
-        Arg::TextOrNull(concurrency.map(|shared| shared.key.clone())),
-        Arg::IntOrNull(concurrency.map(|shared| shared.max.into())),
-        Arg::BlobOrNull(ids_bytes(&record.waits_for)),
-        Arg::IntOrNull(record.leased_at.map(|at| at.0)),
-        Arg::TextOrNull(record.unverified.clone()),
-        Arg::Int(record.worker_faults.into()),
+        SqlArg::from_uuid(record.id.0),
+        SqlArg::Int(stream_id),
+        SqlArg::from_u64(record.seq.0),
+        SqlArg::Hash(record.hash.0),
+        SqlArg::StaticText(record.state.as_str()),
+        SqlArg::Text(record.spec.queue.as_str().to_owned()),
+        SqlArg::Text(record.spec.engine.clone()),
+        SqlArg::Int(record.spec.priority.into()),
+        SqlArg::TextOrNull(record.spec.dedup_key.clone()),
+        SqlArg::from_uuid_or_null(record.spec.batch.map(|batch| batch.0)),
+        SqlArg::from_u64(record.epoch.0),
+        SqlArg::Int(record.failures.into()),
+        SqlArg::Int(record.crashes.into()),
+        SqlArg::Int(record.runs.into()),
+        SqlArg::from_uuid_or_null(record.run.map(|run| run.0)),
+        SqlArg::from_uuid_or_null(record.last_run.map(|run| run.0)),
+        SqlArg::from_uuid_or_null(record.worker.map(|worker| worker.0)),
+        SqlArg::Int(record.available_at.0),
+        SqlArg::TextOrNull(record.blocked_why.map(|why| blocked_reason_name(why).to_owned())),
+        SqlArg::TextOrNull(record.message.clone()),
+        SqlArg::Int(record.submitted_at.0),
+        SqlArg::IntOrNull(record.ended_at.map(|at| at.0)),
+        SqlArg::Text(Flow::from_spec(&record.spec).to_string()),
+        SqlArg::Int(record.lease_rank()),
+        SqlArg::TextOrNull(concurrency.map(|shared| shared.key.clone())),
+        SqlArg::IntOrNull(concurrency.map(|shared| shared.max.into())),
+        SqlArg::BlobOrNull(encode_task_ids(&record.waits_for)),
+        SqlArg::IntOrNull(record.leased_at.map(|at| at.0)),
+        SqlArg::TextOrNull(record.unverified.clone()),
+        SqlArg::Int(record.worker_faults.into()),
     ]
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use docket_schema::migrations;
 
     #[test]
-    fn sqlite_refuses_a_row_whose_state_and_columns_do_not_go_together() {
+    fn sqlite_rejects_task_row_with_inconsistent_columns() {
         let conn = rusqlite::Connection::open_in_memory().expect("memory opens");
         for migration in migrations::SQLITE {
             conn.execute_batch(migration.sql).expect("migrates");

@@ -12,8 +12,8 @@ use docket_schema::{
 
 use crate::store::{
     StoreError,
-    api::corrupt,
-    db::{Conn, TransactionError, for_each_event, row::Fence},
+    api::corrupt_error,
+    db::{DbConn, TransactionError, for_each_event, row::StreamFence},
 };
 
 /// A run as the stream of its task has it.
@@ -22,26 +22,28 @@ pub(crate) struct TaskRun {
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     pub(crate) epoch: Epoch,
-    pub(crate) fence: Fence,
+    pub(crate) fence: StreamFence,
 }
 
 /// Runs by id.
 pub(crate) type TaskRuns = HashMap<RunId, TaskRun>;
 
 /// Folds `event` into the task's record and into its runs.
-pub(crate) fn apply(
+pub(crate) fn apply_task_event(
     runs: &mut TaskRuns,
     record: &mut Option<TaskRecord>,
     id: TaskId,
     event: &Envelope,
 ) -> Result<(), StoreError> {
-    let broken = |what: String| corrupt(format!("task {id}, event {}: {what}", event.seq));
+    let broken = |what: String| corrupt_error(format!("task {id}, event {}: {what}", event.seq));
     let typed = TaskEvent::decode(&event.kind, event.version, event.payload.as_str())
         .map_err(|e| broken(e.to_string()))?;
     let meta = TaskEventMeta { seq: event.seq, hash: event.hash, recorded_at: event.recorded_at };
     let before = record.as_ref().and_then(|record| record.run);
     match (record.as_mut(), typed) {
-        (None, TaskEvent::TaskSubmitted(first)) => *record = Some(TaskRecord::submitted(id, meta, first)),
+        (None, TaskEvent::TaskSubmitted(first)) => {
+            *record = Some(TaskRecord::from_submitted(id, meta, first))
+        }
         (None, other) => return Err(broken(format!("a task begins with {}", other.kind()))),
         (Some(record), typed) => {
             record.apply(meta, typed.clone()).map_err(|e| broken(e.to_string()))?;
@@ -52,18 +54,21 @@ pub(crate) fn apply(
 }
 
 /// The runs that a task's full stream gives.
-pub(crate) fn fold_task(task: TaskId, events: &[Envelope]) -> Result<TaskRuns, StoreError> {
+pub(crate) fn runs_from_task_events(task: TaskId, events: &[Envelope]) -> Result<TaskRuns, StoreError> {
     let (mut runs, mut record) = (TaskRuns::new(), None);
     for event in events {
-        apply(&mut runs, &mut record, task, event)?;
+        apply_task_event(&mut runs, &mut record, task, event)?;
     }
     Ok(runs)
 }
 
 /// Adds imported runs that no task here names.
-pub(crate) async fn add_imported(conn: &mut Conn<'_>, runs: &mut TaskRuns) -> Result<(), TransactionError> {
+pub(crate) async fn add_imported_runs(
+    conn: &mut DbConn<'_>,
+    runs: &mut TaskRuns,
+) -> Result<(), TransactionError> {
     for_each_event(conn, &StreamId::System(SystemTopic::Imports), |event| {
-        let broken = |what: String| corrupt(format!("{}, event {}: {what}", event.stream, event.seq));
+        let broken = |what: String| corrupt_error(format!("{}, event {}: {what}", event.stream, event.seq));
         let SystemEvent::RunImported(imported) =
             SystemEvent::decode(&event.kind, event.version, event.payload.as_str())
                 .map_err(|e| broken(e.to_string()))?
@@ -73,7 +78,7 @@ pub(crate) async fn add_imported(conn: &mut Conn<'_>, runs: &mut TaskRuns) -> Re
         for stream in imported.streams {
             if let (StreamId::Run(run), Some(of)) = (stream.stream, stream.run_of) {
                 let (task, attempt) = (of.task, of.attempt);
-                let closed = TaskRun { task, attempt, epoch: Epoch(0), fence: Fence::Closed };
+                let closed = TaskRun { task, attempt, epoch: Epoch(0), fence: StreamFence::Closed };
                 runs.entry(run).or_insert(closed);
             }
         }
@@ -83,8 +88,8 @@ pub(crate) async fn add_imported(conn: &mut Conn<'_>, runs: &mut TaskRuns) -> Re
 }
 
 /// A run that begins with another's history and was not leased yet.
-const fn shut(record: &TaskRecord) -> TaskRun {
-    TaskRun { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: Fence::Shut }
+const fn unleased_run(record: &TaskRecord) -> TaskRun {
+    TaskRun { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: StreamFence::Shut }
 }
 
 /// Changes the fences of a task's runs by one of its events, as the decisions do.
@@ -96,27 +101,28 @@ fn apply_fence(runs: &mut TaskRuns, record: &TaskRecord, event: &TaskEvent, befo
     };
     match event {
         TaskEvent::TaskLeased(e) => {
-            let new = TaskRun { task: record.id, attempt: record.runs, epoch: e.epoch, fence: Fence::Open };
+            let new =
+                TaskRun { task: record.id, attempt: record.runs, epoch: e.epoch, fence: StreamFence::Open };
             let facts = runs.entry(e.run).or_insert(new);
             facts.epoch = e.epoch;
-            facts.fence = Fence::Open;
+            facts.fence = StreamFence::Open;
         }
         TaskEvent::TaskReleased(_)
         | TaskEvent::TaskLeaseExpired(_)
         | TaskEvent::TaskRunCrashed(_)
-        | TaskEvent::TaskBlocked(_) => set(runs, before, Fence::Shut),
+        | TaskEvent::TaskBlocked(_) => set(runs, before, StreamFence::Shut),
         TaskEvent::TaskRunFailed(e) => {
-            set(runs, before, Fence::Closed);
-            runs.extend(e.next.map(|next| (next, shut(record))));
+            set(runs, before, StreamFence::Closed);
+            runs.extend(e.next.map(|next| (next, unleased_run(record))));
         }
         TaskEvent::TaskRetried(e) if e.run.is_some() => {}
         TaskEvent::TaskCompleted(_)
         | TaskEvent::TaskCancelled(_)
         | TaskEvent::TaskDiscarded(_)
-        | TaskEvent::TaskRetried(_) => set(runs, before, Fence::Closed),
+        | TaskEvent::TaskRetried(_) => set(runs, before, StreamFence::Closed),
         TaskEvent::TaskResumed(e) => {
-            set(runs, before, Fence::Closed);
-            runs.insert(e.run, shut(record));
+            set(runs, before, StreamFence::Closed);
+            runs.insert(e.run, unleased_run(record));
         }
         TaskEvent::TaskSubmitted(_)
         | TaskEvent::TaskMadeAvailable(_)

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use docket_schema::{
-    event::{Hashed, Head, NewEvent, chain_hash},
+    event::{EventHashInput, Head, NewEvent, chain_hash},
     ids::{BatchId, BlobHash, Epoch, QueueName, RunId, Seq, StreamId, SystemTopic, TaskId, Timestamp},
     queue::QueueSettings,
     task::{Flow, TaskRecord, TaskState},
@@ -16,27 +16,27 @@ use docket_schema::{
 
 use super::{
     batch_writes::{BatchWrites, DeadlineChange, EventRow},
-    event_effects::{RunChange, budget_change, forked, queue_settings, run_change},
+    event_effects::{RunChange, decode_budget_change, decode_fork, decode_queue_settings, run_change},
     lease_cursor::LeaseCursor,
     lease_reads::LeaseReads,
 };
 use crate::{
-    decide::CLOCKS_APART_MS,
+    decide::CLOCK_SKEW_MAX_MS,
     store::{
         StoreError,
-        api::corrupt,
+        api::corrupt_error,
         db::{
-            Arg, Conn, Dialect, Row, TransactionError,
+            DbConn, SqlArg, SqlDialect, SqlRow, TransactionError,
             row::{
-                BudgetRow, Fence, RunRow, STREAM_COLUMNS, StreamRow, TASK_COLUMNS, TASK_TABLES, TASK_WIDTH,
-                stream_row, task_row,
+                BudgetRow, RunRow, STREAM_COLUMNS, StreamFence, StreamRow, TASK_COLUMN_COUNT, TASK_COLUMNS,
+                TASK_TABLES, read_stream_row, read_task_row,
             },
         },
     },
 };
 
 /// Streams and tasks kept between batches; beyond this the set is cleared. About 2 KB each.
-const KEPT_MAX: usize = 8192;
+const CACHED_ENTRIES_MAX: usize = 8192;
 
 /// Stream ids that a coordinator draws at once; as in the migration.
 const STREAM_ID_BLOCK: i64 = 1000;
@@ -55,13 +55,13 @@ pub(crate) struct StagedRequest {
 
 impl StagedRequest {
     /// The stream as this request leaves it, or as the set has it.
-    pub(crate) fn stream(&self, set: &WorkingSet, id: &StreamId) -> Option<StreamRow> {
+    pub(crate) fn find_stream(&self, set: &WorkingSet, id: &StreamId) -> Option<StreamRow> {
         let staged = self.streams.iter().rev().find(|(name, _)| name == id).map(|(_, row)| row.clone());
         staged.or_else(|| set.streams.get(id).cloned())
     }
 
     /// Adds events to a stream.
-    pub(crate) fn extend(
+    pub(crate) fn append_events(
         &mut self,
         id: &StreamId,
         row: &mut StreamRow,
@@ -72,19 +72,19 @@ impl StagedRequest {
         let name = id.to_string();
         // Time rises within a stream as long as the coordinators' clocks differ by no more than they may. A stream that is
         // further ahead was written by a clock that was: its events have the right time again, and are ordered by seq.
-        let is_ahead = row.head_at > now.plus_ms(CLOCKS_APART_MS);
+        let is_ahead = row.head_at > now.plus_ms(CLOCK_SKEW_MAX_MS);
         let recorded_at = if is_ahead { now } else { now.max(row.head_at) };
         for event in events {
             let seq = row.head.seq.next();
             if seq == Seq(1)
-                && let Some(forked) = forked(event)
+                && let Some(forked) = decode_fork(event)
             {
                 row.head.hash = forked.hash;
             }
             let prev_hash = row.head.hash;
             let hash = chain_hash(
                 &prev_hash,
-                &Hashed {
+                &EventHashInput {
                     stream: &name,
                     seq,
                     recorded_at,
@@ -115,10 +115,10 @@ impl StagedRequest {
                 self.runs.push((*run, change));
             }
             if *id == StreamId::System(SystemTopic::Budgets) {
-                self.budgets.extend(budget_change(event));
+                self.budgets.extend(decode_budget_change(event));
             }
             if let StreamId::Queue(queue) = id
-                && let Some(settings) = queue_settings(event)
+                && let Some(settings) = decode_queue_settings(event)
             {
                 self.queues.push((queue.clone(), settings));
             }
@@ -138,12 +138,12 @@ pub(crate) struct WorkingSet {
     /// Blobs known to be stored.
     pub(crate) blobs: HashSet<BlobHash>,
     /// Tasks by deduplication key, as loaded or made in this batch. `None` = no task holds it.
-    pub(crate) keys: HashMap<String, Option<TaskId>>,
+    pub(crate) dedup_keys: HashMap<String, Option<TaskId>>,
     /// Ids for new streams.
-    ids: std::ops::Range<i64>,
-    dialect: Dialect,
+    free_stream_ids: std::ops::Range<i64>,
+    dialect: SqlDialect,
     /// Rows that are read are locked until the commit.
-    locks: bool,
+    locks_rows: bool,
     /// Nothing is read: the statement that writes checks that ids and keys are new, and blobs stored.
     pub(crate) optimistic_insert: bool,
     /// Scan state of lease requests.
@@ -152,16 +152,16 @@ pub(crate) struct WorkingSet {
 }
 
 impl WorkingSet {
-    pub(crate) fn new(dialect: Dialect, ids: std::ops::Range<i64>) -> Self {
+    pub(crate) fn new(dialect: SqlDialect, ids: std::ops::Range<i64>) -> Self {
         Self {
             streams: HashMap::new(),
             tasks: HashMap::new(),
             writes: BatchWrites::default(),
             blobs: HashSet::new(),
-            keys: HashMap::new(),
-            ids,
+            dedup_keys: HashMap::new(),
+            free_stream_ids: ids,
             dialect,
-            locks: true,
+            locks_rows: true,
             optimistic_insert: false,
             cursor: LeaseCursor::default(),
             lease_reads: LeaseReads::default(),
@@ -169,12 +169,12 @@ impl WorkingSet {
     }
 
     /// A set whose reads lock nothing: the statement that writes must check what was decided on it.
-    pub(crate) fn optimistic(dialect: Dialect) -> Self {
-        Self { locks: false, ..Self::new(dialect, 0..0) }
+    pub(crate) fn new_optimistic(dialect: SqlDialect) -> Self {
+        Self { locks_rows: false, ..Self::new(dialect, 0..0) }
     }
 
     /// A set that does not read what a submit depends on.
-    pub(crate) fn for_optimistic_insert(dialect: Dialect, ids: std::ops::Range<i64>) -> Self {
+    pub(crate) fn for_optimistic_insert(dialect: SqlDialect, ids: std::ops::Range<i64>) -> Self {
         Self { optimistic_insert: true, ..Self::new(dialect, ids) }
     }
 
@@ -182,16 +182,16 @@ impl WorkingSet {
     pub(crate) fn clear(&mut self) {
         self.streams.clear();
         self.tasks.clear();
-        self.begin(Timestamp(0));
+        self.begin_batch(Timestamp(0));
     }
 
     /// Begins a batch.
-    pub(crate) fn begin(&mut self, now: Timestamp) {
+    pub(crate) fn begin_batch(&mut self, now: Timestamp) {
         self.writes = BatchWrites { now, ..BatchWrites::default() };
         self.blobs.clear();
-        self.keys.clear();
+        self.dedup_keys.clear();
         self.lease_reads = LeaseReads::default();
-        if self.streams.len() > KEPT_MAX || self.tasks.len() > KEPT_MAX {
+        if self.streams.len() > CACHED_ENTRIES_MAX || self.tasks.len() > CACHED_ENTRIES_MAX {
             self.streams.clear();
             self.tasks.clear();
         }
@@ -199,43 +199,50 @@ impl WorkingSet {
 
     /// Remembers in an optimistic set the heads that a locked transaction left for holders to append to.
     pub(crate) fn remember_heads(&mut self, done: &mut Self) {
-        if self.streams.len() > KEPT_MAX {
+        if self.streams.len() > CACHED_ENTRIES_MAX {
             self.streams.clear();
         }
         for (id, _) in std::mem::take(&mut done.writes.streams) {
             match done.streams.remove(&id) {
-                Some(row) if row.fence == Fence::Open => self.streams.insert(id, row),
+                Some(row) if row.fence == StreamFence::Open => self.streams.insert(id, row),
                 Some(_) | None => self.streams.remove(&id),
             };
         }
     }
 
     /// Ids that are left for new streams.
-    pub(crate) fn ids_left(&self) -> std::ops::Range<i64> {
-        self.ids.clone()
+    pub(crate) fn remaining_stream_ids(&self) -> std::ops::Range<i64> {
+        self.free_stream_ids.clone()
     }
 
     /// A new, empty stream.
-    pub(crate) async fn new_stream(&mut self, conn: &mut Conn<'_>) -> Result<StreamRow, sqlx::Error> {
-        let id = match self.ids.next() {
+    pub(crate) async fn new_stream(&mut self, conn: &mut DbConn<'_>) -> Result<StreamRow, sqlx::Error> {
+        let id = match self.free_stream_ids.next() {
             Some(id) => id,
             None => {
-                let rows = conn.rows("SELECT nextval('stream_ids')", Vec::new()).await?;
-                let last = rows.first().and_then(|row| row.int(0).ok()).ok_or(sqlx::Error::RowNotFound)?;
-                self.ids = last - STREAM_ID_BLOCK + 1..last + 1;
-                self.ids.next().expect("a block is not empty")
+                let rows = conn.query_rows("SELECT nextval('stream_ids')", Vec::new()).await?;
+                let last =
+                    rows.first().and_then(|row| row.get_i64(0).ok()).ok_or(sqlx::Error::RowNotFound)?;
+                self.free_stream_ids = last - STREAM_ID_BLOCK + 1..last + 1;
+                self.free_stream_ids.next().expect("a block is not empty")
             }
         };
-        Ok(StreamRow { id, head: Head::EMPTY, head_at: Timestamp(0), epoch: Epoch(0), fence: Fence::None })
+        Ok(StreamRow {
+            id,
+            head: Head::EMPTY,
+            head_at: Timestamp(0),
+            epoch: Epoch(0),
+            fence: StreamFence::None,
+        })
     }
 
     /// Reads streams that are not in the set.
     pub(crate) async fn load_streams(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         wanted: impl IntoIterator<Item = StreamId>,
     ) -> Result<(), TransactionError> {
-        let is_new = |id: &StreamId| !self.streams.contains_key(id) && !self.writes.removes(id);
+        let is_new = |id: &StreamId| !self.streams.contains_key(id) && !self.writes.is_removed(id);
         let mut names: Vec<String> = wanted.into_iter().filter(is_new).map(|id| id.to_string()).collect();
         if names.is_empty() {
             return Ok(());
@@ -244,13 +251,13 @@ impl WorkingSet {
         names.dedup();
         let sql = format!(
             "SELECT s.name, {STREAM_COLUMNS} FROM streams s WHERE {} ORDER BY s.name{}",
-            self.dialect.any_text("s.name", 1),
-            if self.locks { self.dialect.lock_rows() } else { "" }
+            self.dialect.any_text_sql("s.name", 1),
+            if self.locks_rows { self.dialect.lock_rows_sql() } else { "" }
         );
-        for mut row in conn.rows(&sql, vec![Arg::Texts(names)]).await? {
-            let name = row.text(0)?;
-            let id = name.parse().map_err(|_| corrupt(format!("a stream named `{name}`")))?;
-            self.streams.insert(id, stream_row(&mut row, 1)?);
+        for mut row in conn.query_rows(&sql, vec![SqlArg::Texts(names)]).await? {
+            let name = row.get_text(0)?;
+            let id = name.parse().map_err(|_| corrupt_error(format!("a stream named `{name}`")))?;
+            self.streams.insert(id, read_stream_row(&mut row, 1)?);
         }
         Ok(())
     }
@@ -258,39 +265,40 @@ impl WorkingSet {
     /// Reads tasks that are not in the set, and the streams of all of them and of their runs.
     pub(crate) async fn load_tasks(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         wanted: &[TaskId],
     ) -> Result<(), TransactionError> {
-        let is_new = |id: &TaskId| !self.tasks.contains_key(id) && !self.writes.removes(&StreamId::Task(*id));
+        let is_new =
+            |id: &TaskId| !self.tasks.contains_key(id) && !self.writes.is_removed(&StreamId::Task(*id));
         let mut ids: Vec<TaskId> = wanted.iter().copied().filter(is_new).collect();
         ids.sort_unstable();
         ids.dedup();
         if !ids.is_empty() {
             let sql = format!(
                 "SELECT {TASK_COLUMNS}, t.stream_id FROM {TASK_TABLES} WHERE {} ORDER BY t.id{}",
-                self.dialect.any_blob("t.id", 1),
+                self.dialect.any_blob_sql("t.id", 1),
                 match self.dialect {
-                    Dialect::Sqlite => "",
-                    Dialect::Postgres => " FOR UPDATE OF t",
+                    SqlDialect::Sqlite => "",
+                    SqlDialect::Postgres => " FOR UPDATE OF t",
                 }
             );
-            let ids = Arg::uuids(ids.iter().map(|id| id.0));
-            for mut row in conn.rows(&sql, vec![ids]).await? {
-                self.put_task(&mut row)?;
+            let ids = SqlArg::from_uuids(ids.iter().map(|id| id.0));
+            for mut row in conn.query_rows(&sql, vec![ids]).await? {
+                self.insert_task_row(&mut row)?;
             }
         }
         let streams: Vec<StreamId> = wanted
             .iter()
             .filter_map(|id| self.tasks.get(id))
-            .flat_map(|(record, _)| streams_of(record))
+            .flat_map(|(record, _)| command_streams(record))
             .collect();
         self.load_streams(conn, streams).await
     }
 
     /// Puts a row of [`TASK_COLUMNS`] and the stream's id into the set.
-    pub(crate) fn put_task(&mut self, row: &mut Row) -> Result<TaskId, StoreError> {
-        let (record, _) = task_row(row)?;
-        let stream_id = row.int(TASK_WIDTH)?;
+    pub(crate) fn insert_task_row(&mut self, row: &mut SqlRow) -> Result<TaskId, StoreError> {
+        let (record, _) = read_task_row(row)?;
+        let stream_id = row.get_i64(TASK_COLUMN_COUNT)?;
         let id = record.id;
         self.tasks.insert(id, (record, stream_id));
         Ok(id)
@@ -299,7 +307,7 @@ impl WorkingSet {
     /// Reads which of `hashes` are stored, and keeps them from garbage collection until the commit.
     pub(crate) async fn load_blobs(
         &mut self,
-        conn: &mut Conn<'_>,
+        conn: &mut DbConn<'_>,
         hashes: Vec<BlobHash>,
     ) -> Result<(), TransactionError> {
         if hashes.is_empty() {
@@ -307,20 +315,20 @@ impl WorkingSet {
         }
         let sql = format!(
             "SELECT hash FROM blobs WHERE {} ORDER BY hash{}",
-            self.dialect.any_blob("hash", 1),
+            self.dialect.any_blob_sql("hash", 1),
             match self.dialect {
-                Dialect::Sqlite => "",
-                Dialect::Postgres => " FOR KEY SHARE",
+                SqlDialect::Sqlite => "",
+                SqlDialect::Postgres => " FOR KEY SHARE",
             }
         );
-        for mut row in conn.rows(&sql, vec![Arg::hashes(&hashes)]).await? {
-            self.blobs.insert(BlobHash(row.fixed(0)?));
+        for mut row in conn.query_rows(&sql, vec![SqlArg::from_hashes(&hashes)]).await? {
+            self.blobs.insert(BlobHash(row.get_array(0)?));
         }
         Ok(())
     }
 
     /// Merges a request that succeeds.
-    pub(crate) fn accept(&mut self, staged: StagedRequest) {
+    pub(crate) fn merge_staged(&mut self, staged: StagedRequest) {
         for (id, row) in staged.streams {
             let before = self.streams.insert(id.clone(), row);
             self.writes.streams.entry(id).or_insert(before);
@@ -329,14 +337,14 @@ impl WorkingSet {
             let id = record.id;
             if let Some(key) = &record.spec.dedup_key {
                 let holder = if record.state.is_ended() { None } else { Some(id) };
-                if holder.is_some() || self.keys.get(key) == Some(&Some(id)) {
-                    self.keys.insert(key.clone(), holder);
+                if holder.is_some() || self.dedup_keys.get(key) == Some(&Some(id)) {
+                    self.dedup_keys.insert(key.clone(), holder);
                 }
             }
             let waited = self.tasks.get(&id).map(|(before, _)| before.waits_for.clone()).unwrap_or_default();
-            self.writes.note_waits(id, &waited, &record.waits_for);
-            if self.dialect == Dialect::Postgres && record.state == TaskState::Available {
-                self.cursor.note_available(Flow::of(&record.spec).to_string(), &record);
+            self.writes.record_dependencies(id, &waited, &record.waits_for);
+            if self.dialect == SqlDialect::Postgres && record.state == TaskState::Available {
+                self.cursor.note_available(Flow::from_spec(&record.spec).to_string(), &record);
             }
             self.tasks.insert(id, (record, stream_id));
             let entry = self.writes.tasks.entry(id).or_insert(deadline);
@@ -357,6 +365,6 @@ impl WorkingSet {
 }
 
 /// The streams a command on a task may touch.
-pub(crate) fn streams_of(record: &TaskRecord) -> impl Iterator<Item = StreamId> + use<> {
+pub(crate) fn command_streams(record: &TaskRecord) -> impl Iterator<Item = StreamId> + use<> {
     [Some(StreamId::Task(record.id)), record.run.map(StreamId::Run)].into_iter().flatten()
 }

@@ -8,19 +8,20 @@
 use std::sync::Arc;
 
 use docket_schema::{
+    api::LeaseRequest,
     content::BlobRef,
     event::NewEvent,
     ids::{BatchId, BlobHash, Epoch, IncarnationId, Position, RunId, StreamId, TaskId, Timestamp},
-    system::{CallCost, PermitCost, StreamsArchived},
+    system::{MaxCallCost, PermitCost, StreamsArchived},
     task::TaskRecord,
-    wire::LeaseRequest,
 };
 use tokio::sync::oneshot;
 
 use crate::store::{
-    AppendError, Appended, ArchiveError, CommandError, Condition, Decide, Difference, Heartbeat, Import,
-    ImportError, Imported, InboxAct, InboxMove, InboxMoved, Leased, NewTask, Permitted, Rebuilding, Renewed,
-    Reserved, Restore, RestoreError, StoreError, Taken, Term, blobs::PackedBlob,
+    AppendCondition, AppendError, AppendOutcome, ArchiveError, BudgetReservation, CommandError, DecideFn,
+    HeartbeatOutcome, ImportError, ImportOutcome, InboxAction, InboxMove, InboxOutcome, LeaseOutcome,
+    NewTask, PermitOutcome, ProjectionDifference, RebuildProgress, RestoreError, RestoreRequest, RunImport,
+    StoreError, TermOutcome, TermRequest, WorkerHeartbeat, blobs::PackedBlob,
 };
 
 /// A command, with the types of its reply.
@@ -31,11 +32,11 @@ pub(crate) trait WriteCommand: Send + Sized + 'static {
     const DOING: &'static str;
 
     /// The request, as one of its set.
-    fn into_set(request: Request<Self>) -> WriteRequest;
+    fn into_set(request: PendingCommand<Self>) -> WriteRequest;
 }
 
 /// What a command is answered.
-type Reply<C> = Result<<C as WriteCommand>::Done, <C as WriteCommand>::Error>;
+type CommandReply<C> = Result<<C as WriteCommand>::Done, <C as WriteCommand>::Error>;
 
 /// The error of a reply: a refusal, or why the store could not carry the command out.
 pub(crate) trait ReplyError: From<StoreError> + Send {
@@ -44,16 +45,16 @@ pub(crate) trait ReplyError: From<StoreError> + Send {
 }
 
 /// A command on its way to a writer.
-pub(crate) struct Request<C: WriteCommand> {
+pub(crate) struct PendingCommand<C: WriteCommand> {
     pub(crate) command: C,
     /// What was decided, and is sent once it is committed.
-    pub(crate) reply: Option<Reply<C>>,
-    sender: Option<oneshot::Sender<Reply<C>>>,
+    pub(crate) reply: Option<CommandReply<C>>,
+    sender: Option<oneshot::Sender<CommandReply<C>>>,
 }
 
-impl<C: WriteCommand> Request<C> {
+impl<C: WriteCommand> PendingCommand<C> {
     /// A request, and the receiver of its reply. The receiver ends without one if the writer has ended.
-    pub(crate) fn channel(command: C) -> (WriteRequest, oneshot::Receiver<Reply<C>>) {
+    pub(crate) fn channel(command: C) -> (WriteRequest, oneshot::Receiver<CommandReply<C>>) {
         let (sender, receiver) = oneshot::channel();
         (C::into_set(Self { command, reply: None, sender: Some(sender) }), receiver)
     }
@@ -62,25 +63,25 @@ impl<C: WriteCommand> Request<C> {
 /// The part of a request that does not depend on its command.
 pub(crate) trait PendingReply {
     /// What the writer is doing, for errors.
-    fn doing(&self) -> &'static str;
+    fn describe_operation(&self) -> &'static str;
 
     fn is_decided(&self) -> bool;
 
     /// Takes a decision back: it was not written.
-    fn undecide(&mut self);
+    fn clear_reply(&mut self);
 
     /// Decides that the store cannot carry the command out.
-    fn fail(&mut self, error: StoreError);
+    fn fail_with(&mut self, error: StoreError);
 
     /// Why the store could not carry the command out; `None` if it did, or refused.
     fn store_error(&self) -> Option<&StoreError>;
 
     /// Sends the reply. The receiver may be gone.
-    fn send(&mut self);
+    fn send_reply(&mut self);
 }
 
-impl<C: WriteCommand> PendingReply for Request<C> {
-    fn doing(&self) -> &'static str {
+impl<C: WriteCommand> PendingReply for PendingCommand<C> {
+    fn describe_operation(&self) -> &'static str {
         C::DOING
     }
 
@@ -88,11 +89,11 @@ impl<C: WriteCommand> PendingReply for Request<C> {
         self.reply.is_some()
     }
 
-    fn undecide(&mut self) {
+    fn clear_reply(&mut self) {
         self.reply = None;
     }
 
-    fn fail(&mut self, error: StoreError) {
+    fn fail_with(&mut self, error: StoreError) {
         self.reply = Some(Err(error.into()));
     }
 
@@ -100,7 +101,7 @@ impl<C: WriteCommand> PendingReply for Request<C> {
         self.reply.as_ref()?.as_ref().err()?.store_error()
     }
 
-    fn send(&mut self) {
+    fn send_reply(&mut self) {
         if let (Some(sender), Some(reply)) = (self.sender.take(), self.reply.take()) {
             let _ = sender.send(reply);
         }
@@ -118,7 +119,7 @@ impl ReplyError for CommandError {
         match self {
             Self::Store(error) => Some(error),
             Self::Append(error) => error.store_error(),
-            Self::Rejected(_) | Self::NoTask(_) => None,
+            Self::Rejected(_) | Self::TaskNotFound(_) => None,
         }
     }
 }
@@ -190,15 +191,15 @@ pub(crate) enum WriteRequest {
 command_set! {
     /// Commands that share a transaction: each is decided on the working set, then all are written together.
     BatchCommand:
-    Append(AppendCommand) -> Appended, AppendError: "appending";
-    Task(TaskCommand) -> (TaskRecord, Option<Appended>), CommandError: "writing a command";
+    Append(AppendCommand) -> AppendOutcome, AppendError: "appending";
+    Task(TaskCommand) -> (TaskRecord, Option<AppendOutcome>), CommandError: "writing a command";
     Submit(SubmitTasks) -> Vec<(TaskId, bool)>, AppendError: "submitting tasks";
-    Lease(LeaseTasks) -> Leased, StoreError: "leasing tasks";
-    Heartbeat(RenewLeases) -> Renewed, StoreError: "renewing leases";
+    Lease(LeaseTasks) -> LeaseOutcome, StoreError: "leasing tasks";
+    Heartbeat(RenewLeases) -> HeartbeatOutcome, StoreError: "renewing leases";
     PutBlobs(PutBlobs) -> (), StoreError: "storing blobs";
     TouchBlobs(TouchBlobs) -> Vec<BlobHash>, StoreError: "touching blobs";
-    Import(ImportStreams) -> Imported, ImportError: "importing a run";
-    TakeInbox(TakeInbox) -> Vec<InboxMoved>, StoreError: "taking tasks from the inbox";
+    Import(ImportStreams) -> ImportOutcome, ImportError: "importing a run";
+    TakeInbox(TakeInbox) -> Vec<InboxOutcome>, StoreError: "taking tasks from the inbox";
     Remove(RemoveStreams) -> (), ArchiveError: "removing archived streams";
     Restore(RestoreStreams) -> (), RestoreError: "bringing streams back from the archive";
 }
@@ -206,16 +207,16 @@ command_set! {
 command_set! {
     /// Commands with a transaction of their own, which read and write the database themselves.
     ExclusiveCommand:
-    ActInbox(ActInbox) -> bool, StoreError: "changing the inbox";
+    ActInbox(ChangeInboxRow) -> bool, StoreError: "changing the inbox";
     CallEnded(EndCall) -> (), StoreError: "pacing a model provider";
-    CountBatch(CountBatch) -> bool, StoreError: "counting what a batch uses";
+    CountBatch(CountBatchUsage) -> bool, StoreError: "counting what a batch uses";
     DrainWorker(DrainWorker) -> bool, StoreError: "draining a worker";
     DropBlobs(DropBlobs) -> Vec<BlobRef>, StoreError: "dropping blobs";
-    Permit(TakePermit) -> Permitted, StoreError: "pacing a model provider";
-    Rebuild(RebuildProjections) -> Vec<Difference>, StoreError: "rebuilding projections";
-    Reserve(ReserveBudget) -> Reserved, StoreError: "counting what a batch uses";
+    Permit(TakePermit) -> PermitOutcome, StoreError: "pacing a model provider";
+    Rebuild(RebuildProjections) -> Vec<ProjectionDifference>, StoreError: "rebuilding projections";
+    Reserve(ReserveBudget) -> BudgetReservation, StoreError: "counting what a batch uses";
     Secret(ReadSecret) -> [u8; 32], StoreError: "reading the secret";
-    Term(Term) -> Taken, StoreError: "taking a term";
+    Term(TermRequest) -> TermOutcome, StoreError: "taking a term";
 }
 
 impl BatchCommand {
@@ -237,7 +238,7 @@ impl BatchCommand {
     }
 
     /// While a batch is decided, positions count from 0; the transaction says where the batch begins.
-    pub(crate) fn place(&mut self, base: u64) {
+    pub(crate) fn shift_positions(&mut self, base: u64) {
         let appended = if let Self::Append(request) = self {
             request.reply.as_mut().and_then(|reply| reply.as_mut().ok())
         } else if let Self::Task(request) = self {
@@ -245,7 +246,7 @@ impl BatchCommand {
         } else {
             None
         };
-        if let Some(appended) = appended.filter(|appended| !appended.repeated) {
+        if let Some(appended) = appended.filter(|appended| !appended.was_repeated) {
             appended.position = Position(appended.position.0 + base);
         }
     }
@@ -254,7 +255,7 @@ impl BatchCommand {
 impl ExclusiveCommand {
     /// Whether heads and records that a writer remembers may be wrong afterwards. The other commands change no stream and
     /// no record of a task.
-    pub(crate) const fn changes_projections(&self) -> bool {
+    pub(crate) const fn invalidates_working_set(&self) -> bool {
         matches!(self, Self::Rebuild(_))
     }
 }
@@ -265,25 +266,25 @@ pub(crate) fn latest_now(batch: &[&mut BatchCommand]) -> Timestamp {
 }
 
 /// What a batch is doing, for errors: that of its first command.
-pub(crate) fn doing(batch: &[&mut BatchCommand]) -> &'static str {
-    batch.first().map_or("writing", |command| command.pending().doing())
+pub(crate) fn describe_batch(batch: &[&mut BatchCommand]) -> &'static str {
+    batch.first().map_or("writing", |command| command.pending().describe_operation())
 }
 
 /// [`Append`](crate::store::Append), its blobs packed.
 pub(crate) struct AppendCommand {
     pub(crate) stream: StreamId,
-    pub(crate) condition: Condition,
+    pub(crate) condition: AppendCondition,
     pub(crate) events: Vec<NewEvent>,
     pub(crate) blobs: Vec<PackedBlob>,
-    pub(crate) names: Vec<BlobHash>,
+    pub(crate) required_blobs: Vec<BlobHash>,
     pub(crate) now: Timestamp,
 }
 
 pub(crate) struct TaskCommand {
     pub(crate) task: TaskId,
-    pub(crate) decide: Decide,
+    pub(crate) decide: DecideFn,
     pub(crate) blobs: Vec<PackedBlob>,
-    pub(crate) names: Vec<BlobHash>,
+    pub(crate) required_blobs: Vec<BlobHash>,
     pub(crate) now: Timestamp,
 }
 
@@ -301,7 +302,7 @@ pub(crate) struct LeaseTasks {
 }
 
 pub(crate) struct RenewLeases {
-    pub(crate) beat: Heartbeat,
+    pub(crate) heartbeat: WorkerHeartbeat,
     pub(crate) lease_ms: u64,
     pub(crate) now: Timestamp,
 }
@@ -317,7 +318,7 @@ pub(crate) struct TouchBlobs {
 }
 
 pub(crate) struct ImportStreams {
-    pub(crate) import: Import,
+    pub(crate) import: RunImport,
     pub(crate) now: Timestamp,
 }
 
@@ -332,20 +333,20 @@ pub(crate) struct RemoveStreams {
 }
 
 pub(crate) struct RestoreStreams {
-    pub(crate) restore: Restore,
+    pub(crate) restore: RestoreRequest,
     pub(crate) now: Timestamp,
 }
 
-pub(crate) struct ActInbox {
+pub(crate) struct ChangeInboxRow {
     pub(crate) row: String,
-    pub(crate) act: InboxAct,
+    pub(crate) action: InboxAction,
 }
 
 pub(crate) struct EndCall {
     pub(crate) run: RunId,
 }
 
-pub(crate) struct CountBatch {
+pub(crate) struct CountBatchUsage {
     pub(crate) batch: BatchId,
 }
 
@@ -367,12 +368,12 @@ pub(crate) struct TakePermit {
 }
 
 pub(crate) struct RebuildProjections {
-    pub(crate) seen: Arc<Rebuilding>,
+    pub(crate) progress: Arc<RebuildProgress>,
 }
 
 pub(crate) struct ReserveBudget {
     pub(crate) caller: (RunId, Epoch),
-    pub(crate) call: CallCost,
+    pub(crate) call: MaxCallCost,
 }
 
 pub(crate) struct ReadSecret {

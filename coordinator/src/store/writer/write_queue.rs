@@ -11,13 +11,13 @@ use docket_schema::ids::StreamId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    meters::Meters,
+    metrics::WriterMetrics,
     progress::WriterProgress,
     write_command::{BatchCommand, ExclusiveCommand, WriteRequest},
 };
 
 /// Requests that may wait: beyond this callers wait before they ask, so that memory is bounded.
-pub(crate) const WAITING_MAX: usize = 4096;
+pub(crate) const QUEUE_CAPACITY: usize = 4096;
 
 /// Commands of one transaction: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 1024;
@@ -26,12 +26,12 @@ const BATCH_MAX: usize = 1024;
 const YIELDS_MAX: u32 = 8;
 
 /// Carries commands out on one database.
-pub(crate) trait Committer: Send + 'static {
+pub(crate) trait BatchCommitter: Send + 'static {
     /// It blocks the thread it runs on, and so has one to itself.
-    const HAS_A_THREAD: bool;
+    const NEEDS_THREAD: bool;
 
     /// Takes the record of its progress, on which it notes what keeps it from writing.
-    fn report_to(&mut self, progress: Arc<WriterProgress>);
+    fn set_progress(&mut self, progress: Arc<WriterProgress>);
 
     /// Carries out commands that may share a transaction. Afterwards each is decided, and what was decided is committed.
     fn commit_batch(&mut self, batch: &mut [BatchCommand]) -> impl Future<Output = ()> + Send;
@@ -40,7 +40,7 @@ pub(crate) trait Committer: Send + 'static {
     fn commit_exclusive(&mut self, command: &mut ExclusiveCommand) -> impl Future<Output = ()> + Send;
 
     /// After a transaction, once its replies are on their way: what must be done between two of them.
-    fn between(&mut self) {}
+    fn after_transaction(&mut self) {}
 
     /// Ends.
     fn close(self) -> impl Future<Output = ()> + Send;
@@ -51,17 +51,17 @@ pub(crate) trait Committer: Send + 'static {
 /// were leased are finished on another.
 pub(crate) fn queue_number(request: &WriteRequest, queues: usize) -> usize {
     if let WriteRequest::BatchCommand(BatchCommand::Append(append)) = request {
-        number_of_stream(&append.command.stream, queues)
+        stream_queue_number(&append.command.stream, queues)
     } else if let WriteRequest::BatchCommand(BatchCommand::Task(task)) = request
         && queues > 1
     {
-        1 + number_of_stream(&StreamId::Task(task.command.task), queues - 1)
+        1 + stream_queue_number(&StreamId::Task(task.command.task), queues - 1)
     } else {
         0
     }
 }
 
-fn number_of_stream(stream: &StreamId, queues: usize) -> usize {
+fn stream_queue_number(stream: &StreamId, queues: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     stream.hash(&mut hasher);
     // None are left of a store that was closed.
@@ -69,16 +69,16 @@ fn number_of_stream(stream: &StreamId, queues: usize) -> usize {
 }
 
 /// Starts a writer. The receiver ends when the writer has.
-pub(crate) fn start<C: Committer>(
+pub(crate) fn start_writer<C: BatchCommitter>(
     queue: mpsc::Receiver<WriteRequest>,
     mut committer: C,
-    meters: Arc<Meters>,
+    meters: Arc<WriterMetrics>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (ends, ended) = oneshot::channel::<()>();
     let progress = meters.add_writer();
-    committer.report_to(Arc::clone(&progress));
-    let writer = Writer { committer, meters, progress };
-    if C::HAS_A_THREAD {
+    committer.set_progress(Arc::clone(&progress));
+    let writer = WriterLoop { committer, metrics: meters, progress };
+    if C::NEEDS_THREAD {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         std::thread::Builder::new().name("docket-writer".to_owned()).spawn(move || {
             runtime.block_on(writer.run(queue));
@@ -93,21 +93,21 @@ pub(crate) fn start<C: Committer>(
     Ok(ended)
 }
 
-struct Writer<C> {
+struct WriterLoop<C> {
     committer: C,
-    meters: Arc<Meters>,
+    metrics: Arc<WriterMetrics>,
     progress: Arc<WriterProgress>,
 }
 
-impl<C: Committer> Writer<C> {
+impl<C: BatchCommitter> WriterLoop<C> {
     /// Runs until every sender is gone.
     async fn run(mut self, mut queue: mpsc::Receiver<WriteRequest>) {
         let mut requests: Vec<WriteRequest> = Vec::new();
         while queue.recv_many(&mut requests, BATCH_MAX).await > 0 {
             // A writer with a thread is asked by others while it writes, and giving the processor away may cost more than
             // a transaction.
-            if !C::HAS_A_THREAD {
-                gather(&mut queue, &mut requests).await;
+            if !C::NEEDS_THREAD {
+                gather_requests(&mut queue, &mut requests).await;
             }
             let mut batch: Vec<BatchCommand> = Vec::new();
             for request in requests.drain(..) {
@@ -127,29 +127,29 @@ impl<C: Committer> Writer<C> {
     async fn commit_batch(&mut self, mut batch: Vec<BatchCommand>) {
         let Some(first) = batch.first() else { return };
         let began = Instant::now();
-        self.progress.begin(first.pending().doing(), batch.len());
+        self.progress.begin_transaction(first.pending().describe_operation(), batch.len());
         self.committer.commit_batch(&mut batch).await;
-        self.meters.count_batch(began, &batch);
+        self.metrics.count_batch(began, &batch);
         // The database carried out at least one of them, or a decision refused it.
         let is_progress = batch.iter().any(|command| command.pending().store_error().is_none());
-        batch.iter_mut().for_each(|command| command.pending_mut().send());
-        self.committer.between();
-        self.progress.end(is_progress);
+        batch.iter_mut().for_each(|command| command.pending_mut().send_reply());
+        self.committer.after_transaction();
+        self.progress.end_transaction(is_progress);
     }
 
     async fn commit_exclusive(&mut self, mut command: ExclusiveCommand) {
-        self.progress.begin(command.pending().doing(), 1);
+        self.progress.begin_transaction(command.pending().describe_operation(), 1);
         self.committer.commit_exclusive(&mut command).await;
         let is_progress = command.pending().store_error().is_none();
-        command.pending_mut().send();
-        self.committer.between();
-        self.progress.end(is_progress);
+        command.pending_mut().send_reply();
+        self.committer.after_transaction();
+        self.progress.end_transaction(is_progress);
     }
 }
 
 /// Takes what else waits, and gives callers that are about to ask the time to do so: a transaction
 /// costs the same for one as for many.
-async fn gather(queue: &mut mpsc::Receiver<WriteRequest>, requests: &mut Vec<WriteRequest>) {
+async fn gather_requests(queue: &mut mpsc::Receiver<WriteRequest>, requests: &mut Vec<WriteRequest>) {
     for _ in 0..YIELDS_MAX {
         tokio::task::yield_now().await;
         let before = requests.len();

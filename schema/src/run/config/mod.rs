@@ -1,13 +1,13 @@
 //! What a run pins when it begins, so that each of its decisions follows from its log.
 
-pub(super) mod external;
-pub(super) mod pin;
-pub(super) mod role;
+pub(super) mod external_tool;
+pub(super) mod role_spec;
+pub(super) mod run_config;
 pub(super) mod sampling;
 pub(super) mod unverified_policy;
 
-pub use external::*;
-pub use pin::*;
-pub use role::*;
+pub use external_tool::*;
+pub use role_spec::*;
+pub use run_config::*;
 pub use sampling::*;
 pub use unverified_policy::*;

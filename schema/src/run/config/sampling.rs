@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How hard a model thinks before it answers, in the words that all providers know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Effort {
+pub enum ReasoningEffort {
     /// Briefly.
     Low,
     /// Between the two.
@@ -17,7 +17,7 @@ pub enum Effort {
     High,
 }
 
-impl Effort {
+impl ReasoningEffort {
     /// Its name, in requests as in logs.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Effort {
     }
 }
 
-impl FromStr for Effort {
+impl FromStr for ReasoningEffort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -42,7 +42,7 @@ impl FromStr for Effort {
 }
 
 /// A sampling temperature in thousandths: from 0 to 2, with at most three decimals.
-pub fn temperature_milli(text: &str) -> Option<u32> {
+pub fn parse_temperature_milli(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(fraction) || fraction.len() > 3 {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     ids::{DecisionHash, Turn},
     message::ToolUse,
 };
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Concluded {
     /// What, in order.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<EngineFact>,
     /// The decision.
     pub decision: DecisionHash,
 }
@@ -24,7 +24,7 @@ pub struct Concluded {
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "fact")]
-pub enum Fact {
+pub enum EngineFact {
     /// There is a plan; it takes the place of any before.
     Planned {
         /// Its steps, in order; empty where nothing is left to do.
@@ -49,7 +49,7 @@ pub enum Fact {
     /// A judgement of the work.
     Judged {
         /// What follows.
-        verdict: Judgement,
+        verdict: ReviewVerdict,
         /// Why.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
@@ -81,7 +81,7 @@ pub enum Fact {
     /// A few words on a file, for whoever changes it next.
     Summarized {
         /// The file.
-        path: WorkPath,
+        path: WorkspacePath,
         /// The words.
         text: String,
     },
@@ -114,7 +114,7 @@ pub enum Fact {
     },
 }
 
-impl Fact {
+impl EngineFact {
     /// Text that may lie out of line.
     pub const fn content(&self) -> Option<&Content> {
         match self {
@@ -155,7 +155,7 @@ pub enum StepKind {
     /// One file is made or changed.
     Edit {
         /// The file.
-        path: WorkPath,
+        path: WorkspacePath,
         /// What whoever changes it should know.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         hints: String,
@@ -188,7 +188,7 @@ impl StepKind {
 /// What follows from a judgement of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Judgement {
+pub enum ReviewVerdict {
     /// The next step.
     Continue,
     /// The goal another way.
@@ -199,7 +199,7 @@ pub enum Judgement {
     Finish,
 }
 
-impl Judgement {
+impl ReviewVerdict {
     /// The word.
     pub const fn as_str(self) -> &'static str {
         match self {

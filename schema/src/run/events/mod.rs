@@ -1,17 +1,17 @@
 //! The events of a run's stream: the enum, and a file for each kind of payload.
 
-pub(super) mod author;
-pub(super) mod compacted;
+pub(super) mod compaction;
 pub(super) mod conclusion;
-pub(super) mod event;
-pub(super) mod inbox;
-pub(super) mod roles;
-pub(super) mod work;
+pub(super) mod control_events;
+pub(super) mod event_author;
+pub(super) mod role_events;
+pub(super) mod run_event;
+pub(super) mod turn_events;
 
-pub use author::*;
-pub use compacted::*;
+pub use compaction::*;
 pub use conclusion::*;
-pub use event::*;
-pub use inbox::*;
-pub use roles::*;
-pub use work::*;
+pub use control_events::*;
+pub use event_author::*;
+pub use role_events::*;
+pub use run_event::*;
+pub use turn_events::*;

@@ -1,6 +1,6 @@
 //! What each event does to the state of a run: one method per event that does more than set a field.
 
-mod answers;
+mod blocker_answers;
 mod checks;
 mod delegation;
 mod policy;
@@ -10,63 +10,67 @@ use std::sync::Arc;
 
 use crate::run::{
     events::{
-        compacted::Compacted,
-        event::{Forked, RunEvent, RunRecovered, RunStarted},
-        inbox::{RunBlocked, RunEnded},
-        work::{
-            ModelAnswered, ModelFailed, ModelRequested, Purpose, SnapshotParts, SnapshotTaken, ToolFinished,
-            ToolRequested, ToolStatus, Verdict,
+        compaction::Compacted,
+        control_events::{RunBlocked, RunEnded},
+        run_event::{Forked, RunEvent, RunRecovered, RunStarted},
+        turn_events::{
+            CallPurpose, ModelAnswered, ModelFailed, ModelRequested, PolicyVerdict, SnapshotParts,
+            SnapshotTaken, ToolFinished, ToolRequested, ToolStatus,
         },
     },
     state::{
-        asking::is_cut,
-        compaction::{Measured, MeasuredSize, Summary},
-        hands::edited_words,
+        change_attribution::describe_person_changes,
+        compaction::{MeasuredSize, SummaryState, TokenMeasurement},
+        model_attempts::is_truncated,
+        run_stage::RunStage,
         run_state::{EventMeta, Overlay, RunState},
-        stage::Stage,
-        transcript::calls_of,
+        transcript::tool_uses,
     },
 };
 use crate::{
     content::Content,
     ids::{Epoch, Turn},
-    message::{CallId, Part, Role, ToolUse},
+    message::{CallId, MessagePart, MessageRole, ToolUse},
     snapshot::PathChange,
-    tool::{LintSeen, LintStatus, RecoveryClass},
+    tool::{LintResult, LintStatus, RecoveryClass},
 };
 
 impl RunState {
     /// One arm per event; each arm is one line, the work is in the method it names.
-    pub(in crate::run) fn transition(&mut self, meta: EventMeta, event: RunEvent) -> Result<(), String> {
-        if matches!(self.stage, Stage::Ended(_)) && !matches!(event, RunEvent::Forked(_)) {
+    pub(in crate::run) fn apply_transition(
+        &mut self,
+        meta: EventMeta,
+        event: RunEvent,
+    ) -> Result<(), String> {
+        if matches!(self.stage, RunStage::Ended(_)) && !matches!(event, RunEvent::Forked(_)) {
             return Err(String::new());
         }
-        self.hands.take(&event);
-        self.reads.take(self.turn, &event);
-        self.ledger.take(&event, &self.open_tools, &self.open_gates);
+        self.attribution.attribute_event(&event);
+        self.read_index.apply_event(self.turn, &event);
+        self.ledger.apply_event(&event, &self.open_tools, &self.open_gates);
         match event {
-            RunEvent::RunStarted(e) => self.started(e),
-            RunEvent::Forked(e) => self.forked(e),
-            RunEvent::RunRecovered(e) => self.recovered(e),
+            RunEvent::RunStarted(e) => self.apply_started(e),
+            RunEvent::Forked(e) => self.apply_forked(e),
+            RunEvent::RunRecovered(e) => self.apply_recovered(e),
             RunEvent::SetupFinished(_) => {
                 self.require_pins()?;
-                self.set_up = true;
+                self.is_set_up = true;
                 Ok(())
             }
-            RunEvent::BaseChecked(e) => self.base_checked(&e),
+            RunEvent::BaseChecked(e) => self.apply_base_checked(&e),
             RunEvent::PhaseChanged(e) => {
                 self.phase = e.phase;
                 Ok(())
             }
-            RunEvent::ModelRequested(e) => self.model_requested(meta.turn, e),
-            RunEvent::ModelAnswered(e) => self.model_answered(e),
-            RunEvent::ModelFailed(e) => self.model_failed(e),
-            RunEvent::ToolRequested(e) => self.tool_requested(e),
-            RunEvent::ToolFinished(e) => self.tool_finished(e),
-            RunEvent::SnapshotTaken(e) => self.snapshot_taken(meta.epoch, e),
-            RunEvent::GateRequested(e) => self.gate_requested(e),
-            RunEvent::GateFinished(e) => self.gate_finished(e),
-            RunEvent::Told(e) => self.told(e.text),
+            RunEvent::ModelRequested(e) => self.apply_model_requested(meta.turn, e),
+            RunEvent::ModelAnswered(e) => self.apply_model_answered(e),
+            RunEvent::ModelFailed(e) => self.apply_model_failed(e),
+            RunEvent::ToolRequested(e) => self.apply_tool_requested(e),
+            RunEvent::ToolFinished(e) => self.apply_tool_finished(e),
+            RunEvent::SnapshotTaken(e) => self.apply_snapshot_taken(meta.epoch, e),
+            RunEvent::GateRequested(e) => self.apply_gate_requested(e),
+            RunEvent::GateFinished(e) => self.apply_gate_finished(e),
+            RunEvent::Told(e) => self.apply_user_message(e.text),
             RunEvent::CancelRequested(_) => {
                 self.cancel_requested = true;
                 Ok(())
@@ -75,58 +79,58 @@ impl RunState {
                 self.pause_requested = true;
                 Ok(())
             }
-            RunEvent::Unpaused(_) => self.unpaused(),
+            RunEvent::Unpaused(_) => self.apply_unpaused(),
             RunEvent::PolicyChanged(e) => {
-                self.policy_changed(e);
+                self.apply_policy_changed(e);
                 Ok(())
             }
             RunEvent::LimitReached(e) => {
                 self.limit = Some(e.which);
-                self.limit_said = e.message;
+                self.limit_message = e.message;
                 Ok(())
             }
-            RunEvent::RunPaused(_) => self.leave(Stage::Paused),
-            RunEvent::RunBlocked(e) => self.blocked(e),
-            RunEvent::BlockerAnswered(e) => self.answered(e),
+            RunEvent::RunPaused(_) => self.enter_stage(RunStage::Paused),
+            RunEvent::RunBlocked(e) => self.apply_blocked(e),
+            RunEvent::BlockerAnswered(e) => self.apply_blocker_answered(e),
             RunEvent::Delegated(e) => {
-                self.gave_away(e);
+                self.apply_delegated(e);
                 Ok(())
             }
-            RunEvent::ChildAnswered(e) => self.child_answered(e),
-            RunEvent::Compacted(e) => self.compacted(e),
+            RunEvent::ChildAnswered(e) => self.apply_child_answered(e),
+            RunEvent::Compacted(e) => self.apply_compacted(e),
             RunEvent::WorkspaceEdited(_) => {
                 // What passed was another tree.
-                self.work.checked = None;
+                self.engine_state.checks_passed = None;
                 self.require_deciding()
             }
-            RunEvent::RolesPinned(e) => self.roles_pinned(e),
-            RunEvent::RoleBegan(e) => self.role_began(e),
-            RunEvent::Concluded(e) => self.concluded(e),
-            RunEvent::RunEnded(e) => self.ended(e),
+            RunEvent::RolesPinned(e) => self.apply_roles_pinned(e),
+            RunEvent::RoleBegan(e) => self.apply_role_began(e),
+            RunEvent::Concluded(e) => self.apply_concluded(e),
+            RunEvent::RunEnded(e) => self.apply_ended(e),
         }
     }
 
-    fn started(&mut self, event: RunStarted) -> Result<(), String> {
-        if self.stage != Stage::Unstarted {
+    fn apply_started(&mut self, event: RunStarted) -> Result<(), String> {
+        if self.stage != RunStage::Unstarted {
             return Err(String::new());
         }
-        self.transcript.note(Part::Text { text: Content::Blob(event.prompts.task) });
+        self.transcript.add_note(MessagePart::Text { text: Content::Blob(event.prompts.task) });
         self.tree = Some(event.base.tree);
         self.policy = event.policy;
-        let changed = self.policy_wanted.take();
+        let changed = self.requested_policy.take();
         self.policies.clone_from(&event.policies);
         if let Some(rules) = changed {
-            self.tasks_policy(rules);
+            self.replace_task_policy(rules);
         }
         self.sandbox = event.sandbox.clone();
         self.tool_set = event.settings.tool_set;
-        self.known_failures.at_worker(event.worker);
+        self.known_failures.set_worker(event.worker);
         self.pins = Some(Arc::new(event));
-        self.stage = Stage::Deciding;
+        self.stage = RunStage::Deciding;
         Ok(())
     }
 
-    fn forked(&mut self, event: Forked) -> Result<(), String> {
+    fn apply_forked(&mut self, event: Forked) -> Result<(), String> {
         if self.seq != event.seq || self.hash != event.hash {
             return Err(format!(": the shared history ends at {}, not at {}", self.seq, event.seq));
         }
@@ -135,7 +139,7 @@ impl RunState {
         pins.run = event.run;
         pins.task = event.task;
         if let Some(engine) = event.engine {
-            self.another_engine(&mut pins);
+            self.switch_engine(&mut pins);
             pins.engine = engine;
         }
         if let Some(models) = event.models {
@@ -145,136 +149,136 @@ impl RunState {
         }
         if let Some(text) = event.hint {
             // Whoever takes up a role next is told, too.
-            self.hear(text);
+            self.add_user_message(text);
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
         // Wishes, limits, what was under way and what went wrong were the parent's.
-        self.troubles.clear();
+        self.unresolved_failures.clear();
         self.snapshot_parts = SnapshotParts::default();
-        self.children.clear();
-        self.delegation.forget();
+        self.child_tasks.clear();
+        self.delegation.reset();
         self.cancel_requested = false;
         self.pause_requested = false;
         self.limit = None;
         self.waived_checks.clear();
-        self.counts_anew();
+        self.reset_limit_counts();
         Ok(())
     }
 
-    fn recovered(&mut self, event: RunRecovered) -> Result<(), String> {
+    fn apply_recovered(&mut self, event: RunRecovered) -> Result<(), String> {
         self.require_pins()?;
         self.sandbox = event.sandbox;
-        self.known_failures.at_worker(event.worker);
+        self.known_failures.set_worker(event.worker);
         if !event.missing.is_empty() {
             let names: Vec<String> = event.missing.iter().map(ToString::to_string).collect();
             let text = format!(
                 "The run moved to another workspace. These ignored paths did not come along; make them again if you need them: {}",
                 names.join(", ")
             );
-            self.transcript.aside(Part::Text { text: text.into() });
+            self.transcript.add_aside(MessagePart::Text { text: text.into() });
         }
         Ok(())
     }
 
-    fn model_requested(&mut self, turn: Turn, event: ModelRequested) -> Result<(), String> {
+    fn apply_model_requested(&mut self, turn: Turn, event: ModelRequested) -> Result<(), String> {
         self.require_deciding()?;
         if turn != self.turn && turn != self.turn.next() {
             return Err(format!(": turn {turn} follows turn {}", self.turn));
         }
-        if event.purpose == Purpose::Compact {
+        if event.purpose == CallPurpose::Compact {
             // It is no decision of the agent: the conversation stays as it is.
-            self.summaries += 1;
-            self.stage = Stage::Model(Box::new(event));
+            self.summaries_requested += 1;
+            self.stage = RunStage::Model(Box::new(event));
             return Ok(());
         }
         if let Some(nudge) = &event.nudge {
-            self.transcript.note(Part::Text { text: nudge.as_str().into() });
+            self.transcript.add_note(MessagePart::Text { text: nudge.as_str().into() });
         }
-        self.transcript.seal();
-        self.work.heard.clear();
+        self.transcript.seal_pending();
+        self.engine_state.unread_messages.clear();
         self.turn = turn;
         self.answered_without_tools = false;
         self.gates_passed = false;
         self.gates_in_turn = 0;
-        self.mended = false;
-        self.mends_due.clear();
+        self.fix_tried = false;
+        self.fixes_due.clear();
         self.undecided_due = false;
-        self.stage = Stage::Model(Box::new(event));
+        self.stage = RunStage::Model(Box::new(event));
         Ok(())
     }
 
-    fn model_answered(&mut self, event: ModelAnswered) -> Result<(), String> {
+    fn apply_model_answered(&mut self, event: ModelAnswered) -> Result<(), String> {
         self.require_model(&event.call)?;
         self.totals.usage = self.totals.usage.plus(event.usage);
         self.totals.cost_nusd = self.totals.cost_nusd.saturating_add(event.cost_nusd);
         self.totals.model_calls += 1;
-        if self.asks_for_summary() {
-            self.summary = match summary_of(&event) {
-                Some(text) => Summary::Given(text),
-                None => Summary::Failed,
+        if self.is_summary_call() {
+            self.summary = match summary_text(&event) {
+                Some(text) => SummaryState::Ready(text),
+                None => SummaryState::Failed,
             };
-            self.stage = Stage::Deciding;
+            self.stage = RunStage::Deciding;
             return Ok(());
         }
         self.failed_attempts = 0;
         self.forgiven_attempts = 0;
         self.last_failure = None;
-        let text = event.texts().next_back().cloned();
-        self.wanted = calls_of(&event.parts).cloned().collect();
-        let empty = self.wanted.is_empty() && text.as_ref().is_none_or(is_blank);
-        self.answered_so(empty);
+        let text = event.answer_texts().next_back().cloned();
+        self.pending_calls = tool_uses(&event.parts).cloned().collect();
+        let empty = self.pending_calls.is_empty() && text.as_ref().is_none_or(is_blank);
+        self.count_answer(empty);
         if !empty {
             self.last_text = text.clone();
         }
-        self.work.answered(text);
-        self.transcript.answer(event.parts);
-        let asked = event.usage.asked_tokens();
-        self.measured = (asked > 0 && !event.usage.estimated)
-            .then(|| self.counted(asked.saturating_add(event.usage.output_tokens)));
-        self.stage = Stage::Deciding;
+        self.engine_state.record_answer(text);
+        self.transcript.add_answer(event.parts);
+        let asked = event.usage.request_tokens();
+        self.measured_tokens = (asked > 0 && !event.usage.estimated)
+            .then(|| self.measure_conversation(asked.saturating_add(event.usage.output_tokens)));
+        self.stage = RunStage::Deciding;
         Ok(())
     }
 
-    fn counted(&self, tokens: u64) -> Measured {
-        let sealed = self.transcript.sealed();
+    fn measure_conversation(&self, tokens: u64) -> TokenMeasurement {
+        let sealed = self.transcript.sealed_entries();
         // What a person says next becomes part of a last message of the user's.
-        let stays = sealed.last().is_some_and(|last| last.message.role == Role::Assistant);
+        let stays = sealed.last().is_some_and(|last| last.message.role == MessageRole::Assistant);
         let size = MeasuredSize::Messages(sealed.len());
-        let measured = Measured { tokens, size };
+        let measured = TokenMeasurement { tokens, size };
         if stays {
             measured
         } else {
-            Measured { size: MeasuredSize::Bytes(self.bytes_of(measured)), ..measured }
+            TokenMeasurement { size: MeasuredSize::Bytes(self.measured_bytes(measured)), ..measured }
         }
     }
 
-    fn asks_for_summary(&self) -> bool {
-        matches!(&self.stage, Stage::Model(open) if open.purpose == Purpose::Compact)
+    fn is_summary_call(&self) -> bool {
+        matches!(&self.stage, RunStage::Model(open) if open.purpose == CallPurpose::Compact)
     }
 
-    fn model_failed(&mut self, event: ModelFailed) -> Result<(), String> {
+    fn apply_model_failed(&mut self, event: ModelFailed) -> Result<(), String> {
         self.require_model(&event.call)?;
         self.totals.model_failures += 1;
-        if self.asks_for_summary() {
-            self.summary = Summary::Failed;
-            self.stage = Stage::Deciding;
+        if self.is_summary_call() {
+            self.summary = SummaryState::Failed;
+            self.stage = RunStage::Deciding;
             return Ok(());
         }
         self.failed_attempts += 1;
         self.last_failure = Some(event);
-        self.stage = Stage::Deciding;
+        self.stage = RunStage::Deciding;
         Ok(())
     }
 
-    fn tool_requested(&mut self, event: ToolRequested) -> Result<(), String> {
-        if !matches!(self.stage, Stage::Deciding | Stage::Tools) {
+    fn apply_tool_requested(&mut self, event: ToolRequested) -> Result<(), String> {
+        if !matches!(self.stage, RunStage::Deciding | RunStage::Tools) {
             return Err(String::new());
         }
-        match self.wanted.pop_front() {
+        match self.pending_calls.pop_front() {
             Some(tool) if tool.call == event.call => {
                 self.open_tools.push((event, tool));
-                self.stage = Stage::Tools;
+                self.stage = RunStage::Tools;
                 Ok(())
             }
             Some(tool) => Err(format!(": {} is next, not {}", tool.call, event.call)),
@@ -282,49 +286,49 @@ impl RunState {
         }
     }
 
-    fn tool_finished(&mut self, event: ToolFinished) -> Result<(), String> {
+    fn apply_tool_finished(&mut self, event: ToolFinished) -> Result<(), String> {
         let Some(at) = self.open_tools.iter().position(|(open, _)| open.call == event.call) else {
             return Err(format!(": {} has no intent", event.call));
         };
         let (asked, tool) = self.open_tools.remove(at);
-        self.work.finished(&tool, &event);
-        self.troubles.take(self.turn, (&asked, &tool), &event);
-        self.known_failures.ran(self.turn, &tool, &event);
+        self.engine_state.record_tool_result(&tool, &event);
+        self.unresolved_failures.record_result(self.turn, (&asked, &tool), &event);
+        self.known_failures.record_tool_result(self.turn, &tool, &event);
         if asked.class != RecoveryClass::Reads {
-            self.tests_passed = passed_whole(&tool, &event);
+            self.tests_passed = has_passed_full_suite(&tool, &event);
         }
         self.totals.tool_calls += 1;
         let is_error = !matches!(event.status, ToolStatus::Ok);
         if is_error {
             self.totals.tool_errors += 1;
-            self.totals.denials += u32::from(matches!(asked.policy, Verdict::Deny { .. }));
+            self.totals.denials += u32::from(matches!(asked.policy, PolicyVerdict::Deny { .. }));
         }
         self.exceeded.extend(event.facts.exceeded.map(|what| (self.turn, what)));
-        self.outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
-        self.delegation.finished(&event);
-        self.totals.children.add(event.facts.child.as_ref());
-        self.linted(&event.facts.lint);
+        self.full_outputs.extend(event.full.map(|blob| (event.call.clone(), blob)));
+        self.delegation.record_result(&event);
+        self.totals.children.add_child(event.facts.child.as_ref());
+        self.apply_lint_results(&event.facts.lint);
         for seen in event.facts.read {
-            self.read_set.insert(seen.path, seen.hash);
+            self.known_hashes.insert(seen.path, seen.hash);
         }
         if event.facts.changed.is_empty() {
             let tests_failed = event.facts.tests.is_some_and(|tests| tests.failed + tests.errors > 0);
-            self.fixing |= tests_failed;
+            self.fix_is_next |= tests_failed;
         } else {
-            self.fixing = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
+            self.fix_is_next = event.facts.lint.iter().any(|seen| seen.status == LintStatus::Findings);
             self.files_written.extend(event.facts.changed);
         }
-        if !event.call.is_own() {
-            let part = Part::ToolResult { call: event.call.clone(), content: event.content, is_error };
-            self.transcript.result(&event.call, part);
+        if !event.call.is_runtime() {
+            let part = MessagePart::ToolResult { call: event.call.clone(), content: event.content, is_error };
+            self.transcript.add_result(&event.call, part);
         }
         if self.open_tools.is_empty() {
-            self.stage = Stage::Deciding;
+            self.stage = RunStage::Deciding;
         }
         Ok(())
     }
 
-    fn linted(&mut self, lint: &[LintSeen]) {
+    fn apply_lint_results(&mut self, lint: &[LintResult]) {
         for seen in lint {
             if let Some(before) = &seen.before {
                 let known = self.lint_before.entry(seen.linter.clone()).or_default();
@@ -335,12 +339,12 @@ impl RunState {
         for seen in lint {
             match seen.status {
                 // One that ran before is missing because of the run: it stays a final check.
-                LintStatus::Missing if !self.known_failures.has_run(&seen.linter) => {
+                LintStatus::Missing if !self.known_failures.has_linter_run(&seen.linter) => {
                     self.linters_missing.insert(seen.linter.clone());
                 }
                 LintStatus::Missing => {}
                 LintStatus::Clean | LintStatus::Findings | LintStatus::TimedOut => {
-                    self.known_failures.linter_ran(&seen.linter);
+                    self.known_failures.record_linter_run(&seen.linter);
                 }
             }
         }
@@ -354,68 +358,71 @@ impl RunState {
         }
     }
 
-    fn snapshot_taken(&mut self, epoch: Epoch, event: SnapshotTaken) -> Result<(), String> {
+    fn apply_snapshot_taken(&mut self, epoch: Epoch, event: SnapshotTaken) -> Result<(), String> {
         self.require_pins()?;
-        let parts = self.snapshot_parts.take(epoch, event);
+        let parts = self.snapshot_parts.push_part(epoch, event);
         self.tree = parts.last().map(|last| last.tree).or(self.tree);
         for part in parts {
-            if self.hands.person().is_some() {
-                self.hear(edited_words(&part).into());
+            if self.attribution.person().is_some() {
+                self.add_user_message(describe_person_changes(&part).into());
             }
-            self.known_failures.snapshot(self.turn, &part.changes);
-            lay_over(&mut self.overlay, part.changes);
-            lay_over(&mut self.git_overlay, part.git_changes);
+            self.known_failures.record_snapshot(self.turn, &part.changes);
+            overlay_changes(&mut self.overlay, part.changes);
+            overlay_changes(&mut self.git_overlay, part.git_changes);
             self.left_out.extend(part.left_out.into_iter().map(|left| (left.path, left.why)));
         }
         Ok(())
     }
 
-    fn told(&mut self, text: Content) -> Result<(), String> {
-        self.hear(text);
+    fn apply_user_message(&mut self, text: Content) -> Result<(), String> {
+        self.add_user_message(text);
         Ok(())
     }
 
-    fn unpaused(&mut self) -> Result<(), String> {
+    fn apply_unpaused(&mut self) -> Result<(), String> {
         self.pause_requested = false;
-        if self.stage == Stage::Paused {
-            self.stage = Stage::Deciding;
-            self.take_back();
+        if self.stage == RunStage::Paused {
+            self.stage = RunStage::Deciding;
+            self.reopen_delegated_calls();
         }
         Ok(())
     }
 
-    fn leave(&mut self, stage: Stage) -> Result<(), String> {
+    fn enter_stage(&mut self, stage: RunStage) -> Result<(), String> {
         self.require_deciding()?;
         self.stage = stage;
         Ok(())
     }
 
-    fn blocked(&mut self, event: RunBlocked) -> Result<(), String> {
-        self.leave(Stage::Blocked)?;
-        self.asked = Some(event);
+    fn apply_blocked(&mut self, event: RunBlocked) -> Result<(), String> {
+        self.enter_stage(RunStage::Blocked)?;
+        self.blocker = Some(event);
         Ok(())
     }
 
-    fn compacted(&mut self, event: Compacted) -> Result<(), String> {
+    fn apply_compacted(&mut self, event: Compacted) -> Result<(), String> {
         self.require_deciding()?;
-        self.summary = if event.summary_follows { Summary::Wanted } else { Summary::NotWanted };
+        self.summary = if event.summary_follows { SummaryState::Requested } else { SummaryState::NotNeeded };
         if let Some(failure) = self.last_failure.as_mut() {
             // Whatever was refused for its length is shorter now, and another request.
             failure.retry_in_ms = Some(0);
         }
         // What was counted is about to be replaced.
-        if let Some(measured) = self.measured {
-            self.measured = Some(Measured { size: MeasuredSize::Bytes(self.bytes_of(measured)), ..measured });
+        if let Some(measured) = self.measured_tokens {
+            self.measured_tokens = Some(TokenMeasurement {
+                size: MeasuredSize::Bytes(self.measured_bytes(measured)),
+                ..measured
+            });
         }
         self.transcript.compact(event)?;
-        self.reads.settle(&self.transcript)
+        self.read_index.retain_in_transcript(&self.transcript)
     }
 
-    fn ended(&mut self, event: RunEnded) -> Result<(), String> {
+    fn apply_ended(&mut self, event: RunEnded) -> Result<(), String> {
         // A role's last words may be for the runtime alone.
         self.last_text = event.summary.or(self.last_text.take());
         self.unverified = event.unverified;
-        self.stage = Stage::Ended(event.result);
+        self.stage = RunStage::Ended(event.result);
         Ok(())
     }
 
@@ -423,8 +430,8 @@ impl RunState {
     /// continue from here.
     pub fn is_at_rest(&self) -> bool {
         let nothing_open =
-            self.wanted.is_empty() && self.last_failure.is_none() && self.snapshot_parts.is_empty();
-        self.stage == Stage::Deciding && nothing_open
+            self.pending_calls.is_empty() && self.last_failure.is_none() && self.snapshot_parts.is_empty();
+        self.stage == RunStage::Deciding && nothing_open
     }
 
     fn require_pins(&self) -> Result<(), String> {
@@ -432,39 +439,42 @@ impl RunState {
     }
 
     fn require_deciding(&self) -> Result<(), String> {
-        if self.stage == Stage::Deciding { Ok(()) } else { Err(String::new()) }
+        if self.stage == RunStage::Deciding { Ok(()) } else { Err(String::new()) }
     }
 
     fn require_model(&self, call: &CallId) -> Result<(), String> {
         match &self.stage {
-            Stage::Model(open) if open.call == *call => Ok(()),
-            Stage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
+            RunStage::Model(open) if open.call == *call => Ok(()),
+            RunStage::Model(open) => Err(format!(": {} is open, not {call}", open.call)),
             _ => Err(String::new()),
         }
     }
 }
 
-fn lay_over(overlay: &mut Overlay, changes: Vec<PathChange>) {
+fn overlay_changes(overlay: &mut Overlay, changes: Vec<PathChange>) {
     for change in changes {
         overlay.insert(change.path, change.entry);
     }
 }
 
 /// The words of an answer; none where it has none in place, or not all of them: what was cut may lack the best.
-fn summary_of(event: &ModelAnswered) -> Option<String> {
-    if is_cut(&event.stop) {
+fn summary_text(event: &ModelAnswered) -> Option<String> {
+    if is_truncated(&event.stop) {
         return None;
     }
     let texts = event.parts.iter().filter_map(|part| match part {
-        Part::Text { text: Content::Text(text) } => Some(text.trim()),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+        MessagePart::Text { text: Content::Text(text) } => Some(text.trim()),
+        MessagePart::Text { .. }
+        | MessagePart::Thinking { .. }
+        | MessagePart::ToolUse(_)
+        | MessagePart::ToolResult { .. } => None,
     });
     let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
     (!text.is_empty()).then_some(text)
 }
 
 /// All tests there are ran, some at least, and none failed.
-fn passed_whole(tool: &ToolUse, event: &ToolFinished) -> bool {
+fn has_passed_full_suite(tool: &ToolUse, event: &ToolFinished) -> bool {
     let whole = tool.name == "run_tests" && tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
     let passed = event.facts.tests.is_some_and(|tests| tests.passed > 0 && tests.failed + tests.errors == 0);
     whole && passed && event.status == ToolStatus::Ok

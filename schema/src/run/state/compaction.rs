@@ -2,21 +2,21 @@
 
 /// Where a summary of the oldest messages stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Summary {
+pub enum SummaryState {
     /// None is wanted.
     #[default]
-    NotWanted,
+    NotNeeded,
     /// A model is to be asked for one.
-    Wanted,
+    Requested,
     /// It answered this; to be put in place.
-    Given(String),
+    Ready(String),
     /// It failed, answered with nothing, or was cut at its limit: the engine makes one.
     Failed,
 }
 
 /// What the model counted of a request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
+pub struct TokenMeasurement {
     /// Tokens of both.
     pub tokens: u64,
     /// How many bytes those were.

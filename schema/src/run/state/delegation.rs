@@ -5,8 +5,8 @@
 //! brings in what the children did; that is their result. So a crash at either half finds an open call.
 
 use crate::run::events::{
-    inbox::ChildAnswered,
-    work::{ToolFinished, ToolRequested},
+    control_events::ChildAnswered,
+    turn_events::{ToolFinished, ToolRequested},
 };
 use crate::{
     message::{CallId, ToolUse},
@@ -15,7 +15,7 @@ use crate::{
 
 /// What children used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ChildrenSpent {
+pub struct ChildSpending {
     /// Tokens.
     pub tokens: u64,
     /// Nano-dollars.
@@ -24,8 +24,8 @@ pub struct ChildrenSpent {
     pub worked_ms: u64,
 }
 
-impl ChildrenSpent {
-    pub(in crate::run) fn add(&mut self, child: Option<&ChildFacts>) {
+impl ChildSpending {
+    pub(in crate::run) fn add_child(&mut self, child: Option<&ChildFacts>) {
         let Some(child) = child else { return };
         self.tokens = self.tokens.saturating_add(child.tokens);
         self.cost_nusd = self.cost_nusd.saturating_add(child.cost_nusd);
@@ -35,27 +35,27 @@ impl ChildrenSpent {
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Delegation {
+pub struct DelegationState {
     /// Children that the run had in all.
-    pub made: u32,
+    pub children_created: u32,
     /// Calls that wait, with what was asked, in order.
-    pub out: Vec<(ToolRequested, ToolUse)>,
+    pub waiting_calls: Vec<(ToolRequested, ToolUse)>,
     /// Answers whose calls have no result yet.
-    pub answers: Vec<ChildAnswered>,
+    pub child_answers: Vec<ChildAnswered>,
 }
 
-impl Delegation {
+impl DelegationState {
     /// The answer to a call, where its child has ended and its result is due.
-    pub fn answer(&self, call: &CallId) -> Option<&ChildAnswered> {
-        self.answers.iter().find(|answer| answer.call == *call)
+    pub fn child_answer(&self, call: &CallId) -> Option<&ChildAnswered> {
+        self.child_answers.iter().find(|answer| answer.call == *call)
     }
 
     /// Nothing of it is this run's.
-    pub(in crate::run) fn forget(&mut self) {
+    pub(in crate::run) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    pub(in crate::run) fn finished(&mut self, event: &ToolFinished) {
-        self.answers.retain(|answer| answer.call != event.call);
+    pub(in crate::run) fn record_result(&mut self, event: &ToolFinished) {
+        self.child_answers.retain(|answer| answer.call != event.call);
     }
 }

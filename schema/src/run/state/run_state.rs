@@ -10,39 +10,39 @@ use std::{
 };
 
 use super::{
-    asking::Asking,
+    approvals::Approvals,
+    change_attribution::ChangeAttribution,
     checks::known_failures::KnownFailures,
-    compaction::{Measured, MeasuredSize, Summary},
-    delegation::Delegation,
-    hands::Hands,
-    ledger::Ledger,
-    permits::Permits,
-    reads::Reads,
-    stage::Stage,
-    totals::Totals,
+    compaction::{MeasuredSize, SummaryState, TokenMeasurement},
+    delegation::DelegationState,
+    engine_state::RoleEngineState,
+    failures::UnresolvedFailures,
+    model_attempts::ModelAttempts,
+    read_index::ReadIndex,
+    run_ledger::RunLedger,
+    run_stage::RunStage,
+    run_totals::RunTotals,
     transcript::Transcript,
-    troubles::Troubles,
-    work::Work,
 };
 use crate::run::{
     config::{
-        pin::{GateSpec, SandboxLayers},
-        role::RoleSpec,
+        role_spec::RoleSpec,
+        run_config::{GateSpec, SandboxLayers},
     },
     events::{
-        event::{Phase, RunEvent, RunStarted},
-        inbox::{Limit, RunBlocked, Unverified},
-        work::{GateRequested, ModelFailed, SnapshotParts, ToolRequested},
+        control_events::{LimitKind, RunBlocked, UnverifiedReason},
+        run_event::{RunEvent, RunPhase, RunStarted},
+        turn_events::{GateRequested, ModelFailed, SnapshotParts, ToolRequested},
     },
 };
 use crate::{
-    content::{BlobRef, Content, WorkPath},
+    content::{BlobRef, Content, WorkspacePath},
     event::{Envelope, EventRef, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TaskId, TreeHash, Turn},
-    message::{CallId, Part, ToolUse},
+    message::{CallId, MessagePart, ToolUse},
     policy::Policy,
-    snapshot::{Entry, LeftOutWhy},
-    tool::{Exceeded, LintBefore, NotRun, ToolSet},
+    snapshot::{Entry, OmissionReason},
+    tool::{ExceededResource, LintBaseline, NotRun, ToolSet},
 };
 
 /// A check that decides nothing, because it did not run.
@@ -103,7 +103,7 @@ pub struct EventMeta {
 
 impl From<&Envelope> for EventMeta {
     fn from(event: &Envelope) -> Self {
-        (&event.by_ref()).into()
+        (&event.as_event_ref()).into()
     }
 }
 
@@ -114,7 +114,7 @@ impl From<&EventRef<'_>> for EventMeta {
 }
 
 /// Paths that differ from the base, and what stands there (`None` = nothing).
-pub type Overlay = BTreeMap<WorkPath, Option<Entry>>;
+pub type Overlay = BTreeMap<WorkspacePath, Option<Entry>>;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -128,9 +128,9 @@ pub struct RunState {
     /// The turn it is in; 0 before the first model call.
     pub turn: Turn,
     /// Where it stands.
-    pub stage: Stage,
+    pub stage: RunStage,
     /// What it is about.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// What was pinned at the start, with a fork's changes.
     pub pins: Option<Arc<RunStarted>>,
     /// The runs whose history this one shares, nearest last.
@@ -138,27 +138,27 @@ pub struct RunState {
     /// The conversation.
     pub transcript: Transcript,
     /// Tool calls of the last answer that have no intent yet, in order.
-    pub wanted: VecDeque<ToolUse>,
+    pub pending_calls: VecDeque<ToolUse>,
     /// Tool calls with an intent and no result, in order, with what was asked.
     pub open_tools: Vec<(ToolRequested, ToolUse)>,
     /// Gates with an intent and no result, in order.
     pub open_gates: Vec<GateRequested>,
     /// Hash of each file as the run last read or wrote it.
-    pub read_set: BTreeMap<WorkPath, BlobHash>,
+    pub known_hashes: BTreeMap<WorkspacePath, BlobHash>,
     /// What of files stands in the conversation.
-    pub reads: Reads,
+    pub read_index: ReadIndex,
     /// Whole outputs of calls and gates whose results show a part.
-    pub outputs: BTreeMap<CallId, BlobRef>,
+    pub full_outputs: BTreeMap<CallId, BlobRef>,
     /// Work tree against the base.
     pub overlay: Overlay,
     /// `.git/` against the base.
     pub git_overlay: Overlay,
     /// Paths that snapshots left out, as last recorded.
-    pub left_out: BTreeMap<WorkPath, LeftOutWhy>,
+    pub left_out: BTreeMap<WorkspacePath, OmissionReason>,
     /// Hash of the tree at the last snapshot; the base's before the first.
     pub tree: Option<TreeHash>,
     /// Sums.
-    pub totals: Totals,
+    pub totals: RunTotals,
     /// The model's last text.
     pub last_text: Option<Content>,
     /// The last answer called no tool: the model says it is done, or blocked.
@@ -182,13 +182,13 @@ pub struct RunState {
     /// limit.
     pub forgiven_corrections: u32,
     /// Turns and rounds of correction that a run had behind it when it began to go on from another: its cap is its own.
-    pub before: (Turn, u32),
+    pub before_fork: (Turn, u32),
     /// All gates of the last round passed, and nothing has happened since.
     pub gates_passed: bool,
     /// Failed checks of the last round that are to be mended before it counts.
-    pub mends_due: Vec<GateSpec>,
+    pub fixes_due: Vec<GateSpec>,
     /// Whether a mending of this round changed anything, or may have.
-    pub mend_changed: bool,
+    pub fix_changed_files: bool,
     /// Gate intents since the model was last asked.
     pub gates_in_turn: u32,
     /// The checks that failed in the last round, in a few words each.
@@ -200,7 +200,7 @@ pub struct RunState {
     /// Names of checks that a person waived in this run: where they do not run, the run completes unverified.
     pub waived_checks: BTreeSet<String>,
     /// Why it is unverified, once it has succeeded.
-    pub unverified: Option<Unverified>,
+    pub unverified: Option<UnverifiedReason>,
     /// Linters that were found not to be installed.
     pub linters_missing: BTreeSet<String>,
     /// How often each linter did not end in time after a batch of edits.
@@ -208,69 +208,69 @@ pub struct RunState {
     /// Batches of edits in a row that left findings.
     pub lint_failures: u32,
     /// What linters found, by name, in files before this run changed them.
-    pub lint_before: BTreeMap<String, LintBefore>,
+    pub lint_before: BTreeMap<String, LintBaseline>,
     /// A change failed its test, gate or lint and no change has followed: what comes next is a fix.
-    pub fixing: bool,
+    pub fix_is_next: bool,
     /// All tests passed, and nothing was run or changed since, and no check failed.
     pub tests_passed: bool,
     /// Which tests failed before the run changed anything, and which ones in its last checks.
     pub known_failures: KnownFailures,
     /// Files that file tools wrote, in this run.
-    pub files_written: BTreeSet<WorkPath>,
+    pub files_written: BTreeSet<WorkspacePath>,
     /// What went wrong and was not made good since.
-    pub troubles: Troubles,
+    pub unresolved_failures: UnresolvedFailures,
     /// What it asks, while it is blocked.
-    pub asked: Option<RunBlocked>,
+    pub blocker: Option<RunBlocked>,
     /// Somebody wants it to end.
     pub cancel_requested: bool,
     /// Somebody wants it to rest.
     pub pause_requested: bool,
     /// Commands of this run that were ended for using too much, each with its turn.
-    pub exceeded: Vec<(Turn, Exceeded)>,
+    pub exceeded: Vec<(Turn, ExceededResource)>,
     /// A limit that was reached.
-    pub limit: Option<Limit>,
+    pub limit: Option<LimitKind>,
     /// What was said of it, where it is not the run's own.
-    pub limit_said: Option<String>,
+    pub limit_message: Option<String>,
     /// Policy in force.
     pub policy: Option<BlobRef>,
     /// What they say.
     pub policies: Vec<Policy>,
     /// The task's policy, where it was changed before the run began.
-    pub policy_wanted: Option<Policy>,
+    pub requested_policy: Option<Policy>,
     /// What people said of calls that policy asked about.
-    pub permits: Permits,
+    pub approvals: Approvals,
     /// Its final checks were run before it changed anything.
     pub base_checked: bool,
     /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
-    pub set_up: bool,
+    pub is_set_up: bool,
     /// The walls around its commands as they are now.
     pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
-    pub children: BTreeMap<CallId, TaskId>,
+    pub child_tasks: BTreeMap<CallId, TaskId>,
     /// What it gave away, and what came back.
-    pub delegation: Delegation,
+    pub delegation: DelegationState,
     /// What is kept of the run whatever becomes of its conversation.
-    pub ledger: Ledger,
+    pub ledger: RunLedger,
     /// What the last answer showed of tokens; none before the first, and where a provider counts none.
-    pub measured: Option<Measured>,
+    pub measured_tokens: Option<TokenMeasurement>,
     /// Where a summary of the oldest messages stands.
-    pub summary: Summary,
+    pub summary: SummaryState,
     /// Summaries that were asked for.
-    pub summaries: u32,
+    pub summaries_requested: u32,
     /// Which models were asked, and how that went.
-    pub asking: Asking,
+    pub model_attempts: ModelAttempts,
     /// Roles, plans, verdicts.
-    pub work: Work,
+    pub engine_state: RoleEngineState,
     /// A gate of the round in hand failed.
     pub(in crate::run) round_failed: bool,
     /// Whose change of the workspace is being folded.
-    pub(in crate::run) hands: Hands,
+    pub(in crate::run) attribution: ChangeAttribution,
     /// Checks of the round in hand that failed and can be mended.
-    pub(in crate::run) round_mends: Vec<GateSpec>,
+    pub(in crate::run) round_fixes: Vec<GateSpec>,
     /// What the model is to read of the round in hand, should nothing be mended.
-    pub(in crate::run) round_notes: Vec<Part>,
+    pub(in crate::run) round_notes: Vec<MessagePart>,
     /// The checks were mended since the model was last asked: it is the model's turn if they fail again.
-    pub(in crate::run) mended: bool,
+    pub(in crate::run) fix_tried: bool,
     /// Another engine goes on, and its roles are not pinned yet.
     pub roles_due: bool,
     /// The tools that the run began with.
@@ -291,40 +291,40 @@ impl RunState {
     }
 
     /// Rounds of gates that failed and count for the limit of them.
-    pub const fn corrections_counted(&self) -> u32 {
+    pub const fn counted_corrections(&self) -> u32 {
         self.corrections.saturating_sub(self.forgiven_corrections)
     }
 
     /// Answers in a row that said nothing and count for the limit of them.
-    pub const fn empty_counted(&self) -> u32 {
+    pub const fn counted_empty_answers(&self) -> u32 {
         self.empty_answers.saturating_sub(self.forgiven_answers.0)
     }
 
     /// Answers in a row that said something, called no tool, and count for the limit of them.
-    pub const fn idle_counted(&self) -> u32 {
+    pub const fn counted_idle_answers(&self) -> u32 {
         self.idle_answers.saturating_sub(self.forgiven_answers.1)
     }
 
     /// Bytes of what a request carries besides its conversation: prompt and tools.
     pub fn prompt_bytes(&self) -> u64 {
         let Some(pins) = &self.pins else { return 0 };
-        match self.role() {
+        match self.current_role() {
             Some(role) => role.system.bytes + role.tools.bytes,
             None => pins.prompts.system.bytes + pins.prompts.tools.bytes,
         }
     }
 
     /// The role in hand, as it was pinned; none where the engine has one conversation.
-    pub fn role(&self) -> Option<&RoleSpec> {
-        let name = self.work.role.as_deref()?;
+    pub fn current_role(&self) -> Option<&RoleSpec> {
+        let name = self.engine_state.role.as_deref()?;
         self.pins.as_ref()?.roles.iter().find(|role| role.name == name)
     }
 
     /// Bytes of what the model counted.
-    pub fn bytes_of(&self, measured: Measured) -> u64 {
+    pub fn measured_bytes(&self, measured: TokenMeasurement) -> u64 {
         match measured.size {
             MeasuredSize::Bytes(bytes) => bytes,
-            MeasuredSize::Messages(messages) => self.prompt_bytes() + self.transcript.bytes_of(messages),
+            MeasuredSize::Messages(messages) => self.prompt_bytes() + self.transcript.prefix_bytes(messages),
         }
     }
 
@@ -342,8 +342,8 @@ impl RunState {
             return Err(CorruptLog::Gap { expected, found: meta.seq });
         }
         let kind = event.kind();
-        self.asking.take(&event, (&self.stage, &self.totals, self.pins.as_deref()));
-        self.transition(meta, event).map_err(|detail| CorruptLog::Illegal {
+        self.model_attempts.apply_event(&event, (&self.stage, &self.totals, self.pins.as_deref()));
+        self.apply_transition(meta, event).map_err(|detail| CorruptLog::Illegal {
             seq: meta.seq,
             kind,
             stage: self.stage.as_str(),

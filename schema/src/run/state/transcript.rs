@@ -9,33 +9,33 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::run::events::compacted::{Cleared, Compacted};
+use crate::run::events::compaction::{ClearedResult, Compacted};
 use crate::{
     content::Content,
-    message::{CallId, Message, Part, Role, ToolUse},
+    message::{CallId, Message, MessagePart, MessageRole, ToolUse},
 };
 
 /// A message of a conversation, and once somebody asked, the seal of the conversation up to and with it. A seal is
 /// computed once, from the one before it: a decision over five hundred messages hashes one digest, not a
 /// megabyte. A log that is only folded computes none.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct TranscriptEntry {
     /// The message.
     pub message: Message,
-    seal: OnceLock<Seal>,
+    digest: OnceLock<EntryDigest>,
 }
 
 /// What a conversation is, and how large.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seal {
+struct EntryDigest {
     /// BLAKE3 of the digest before it (none for the first) and of its last message's JSON.
     digest: [u8; 32],
     /// Bytes: of its JSON, and of what that has out of line.
     bytes: u64,
 }
 
-impl Seal {
-    fn after(before: Option<Self>, message: &Message) -> Self {
+impl EntryDigest {
+    fn from_previous(before: Option<Self>, message: &Message) -> Self {
         let json = serde_json::to_vec(message).expect("messages have string keys only");
         let mut hasher = blake3::Hasher::new();
         if let Some(before) = before {
@@ -48,13 +48,13 @@ impl Seal {
     }
 }
 
-impl Said {
+impl TranscriptEntry {
     fn new(message: Message) -> Arc<Self> {
-        Arc::new(Self { message, seal: OnceLock::new() })
+        Arc::new(Self { message, digest: OnceLock::new() })
     }
 }
 
-impl PartialEq for Said {
+impl PartialEq for TranscriptEntry {
     fn eq(&self, other: &Self) -> bool {
         self.message == other.message
     }
@@ -64,16 +64,16 @@ impl PartialEq for Said {
 /// and what would be sealed by sending it.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    sealed: Arc<Vec<Arc<Said>>>,
+    entries: Arc<Vec<Arc<TranscriptEntry>>>,
     /// How many of `sealed` belong to it.
-    shared: usize,
-    last: Option<Arc<Said>>,
+    shared_len: usize,
+    last: Option<Arc<TranscriptEntry>>,
 }
 
 impl Conversation {
     /// How many messages it has.
     pub fn len(&self) -> usize {
-        self.shared + usize::from(self.last.is_some())
+        self.shared_len + usize::from(self.last.is_some())
     }
 
     /// Whether nothing was said.
@@ -82,50 +82,50 @@ impl Conversation {
     }
 
     /// The message at `place`, from 0.
-    pub fn get(&self, place: usize) -> Option<&Arc<Said>> {
-        if place < self.shared {
-            self.sealed.get(place)
+    pub fn get(&self, place: usize) -> Option<&Arc<TranscriptEntry>> {
+        if place < self.shared_len {
+            self.entries.get(place)
         } else {
-            self.last.as_ref().filter(|_| place == self.shared)
+            self.last.as_ref().filter(|_| place == self.shared_len)
         }
     }
 
     /// The messages from `place` on.
-    pub fn since(&self, place: usize) -> impl Iterator<Item = &Arc<Said>> {
+    pub fn entries_from(&self, place: usize) -> impl Iterator<Item = &Arc<TranscriptEntry>> {
         (place..self.len()).filter_map(|place| self.get(place))
     }
 
     /// All messages.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Said>> {
-        self.since(0)
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<TranscriptEntry>> {
+        self.entries_from(0)
     }
 
     /// The digest of it all; zeros where nothing was said.
     pub fn digest(&self) -> [u8; 32] {
-        self.seal().digest
+        self.full_entry_digest().digest
     }
 
     /// Bytes of it all: of its JSON, and of what that has out of line.
     pub fn bytes(&self) -> u64 {
-        self.seal().bytes
+        self.full_entry_digest().bytes
     }
 
     /// The digest of the first `messages`, as [`Self::digest`].
-    pub fn digest_of(&self, messages: usize) -> [u8; 32] {
-        self.seal_of(messages).digest
+    pub fn prefix_digest(&self, messages: usize) -> [u8; 32] {
+        self.prefix_entry_digest(messages).digest
     }
 
-    fn seal(&self) -> Seal {
-        self.seal_of(self.len())
+    fn full_entry_digest(&self) -> EntryDigest {
+        self.prefix_entry_digest(self.len())
     }
 
     /// A message is in one conversation only, and in what is taken from that: its seal is the same in each.
-    fn seal_of(&self, messages: usize) -> Seal {
-        let sealed = |place: usize| self.get(place).and_then(|said| said.seal.get().copied());
+    fn prefix_entry_digest(&self, messages: usize) -> EntryDigest {
+        let sealed = |place: usize| self.get(place).and_then(|said| said.digest.get().copied());
         let known = (0..messages).rev().find_map(|place| Some((place + 1, sealed(place)?)));
         let (from, mut seal) = known.map_or((0, None), |(from, seal)| (from, Some(seal)));
-        for said in self.since(from).take(messages.saturating_sub(from)) {
-            seal = Some(*said.seal.get_or_init(|| Seal::after(seal, &said.message)));
+        for said in self.entries_from(from).take(messages.saturating_sub(from)) {
+            seal = Some(*said.digest.get_or_init(|| EntryDigest::from_previous(seal, &said.message)));
         }
         seal.unwrap_or_default()
     }
@@ -133,8 +133,9 @@ impl Conversation {
 
 impl FromIterator<Message> for Conversation {
     fn from_iter<T: IntoIterator<Item = Message>>(messages: T) -> Self {
-        let sealed: Arc<Vec<Arc<Said>>> = Arc::new(messages.into_iter().map(Said::new).collect());
-        Self { shared: sealed.len(), sealed, last: None }
+        let sealed: Arc<Vec<Arc<TranscriptEntry>>> =
+            Arc::new(messages.into_iter().map(TranscriptEntry::new).collect());
+        Self { shared_len: sealed.len(), entries: sealed, last: None }
     }
 }
 
@@ -148,36 +149,36 @@ impl PartialEq for Conversation {
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     /// Shared with the conversations taken from it: taking one copies nothing.
-    sealed: Arc<Vec<Arc<Said>>>,
+    sealed: Arc<Vec<Arc<TranscriptEntry>>>,
     /// Calls of the last assistant message whose results are being collected, in order.
     calls: Vec<CallId>,
-    results: Vec<(CallId, Part)>,
-    notes: Vec<Part>,
+    results: Vec<(CallId, MessagePart)>,
+    notes: Vec<MessagePart>,
     /// Said with the next request, if there is one; no reason to make one.
-    asides: Vec<Part>,
+    asides: Vec<MessagePart>,
     /// What the first message was before the first compaction that kept it; empty before that.
-    task: Vec<Part>,
+    task: Vec<MessagePart>,
     /// What stands for messages that were replaced since then.
-    summary: Option<Part>,
+    summary: Option<MessagePart>,
     /// Answers of the model that were dropped or replaced.
-    answers_left_out: u32,
+    omitted_answers: u32,
     /// Results that compactions took away or made shorter, as they were: whoever asks for them has them.
-    put_aside: BTreeMap<CallId, Content>,
+    original_results: BTreeMap<CallId, Content>,
 }
 
 impl Transcript {
     /// Messages already sent or answered.
-    pub fn sealed(&self) -> &[Arc<Said>] {
+    pub fn sealed_entries(&self) -> &[Arc<TranscriptEntry>] {
         &self.sealed
     }
 
     /// Adds a text for the model, to be said with the next request, after any tool results.
-    pub fn note(&mut self, part: Part) {
+    pub fn add_note(&mut self, part: MessagePart) {
         self.notes.push(part);
     }
 
     /// Adds a text that goes with the next request, but calls for none: a run that is at its end ends.
-    pub fn aside(&mut self, part: Part) {
+    pub fn add_aside(&mut self, part: MessagePart) {
         self.asides.push(part);
     }
 
@@ -188,32 +189,32 @@ impl Transcript {
 
     /// Adds the model's answer. An answer that says nothing leaves no message: providers refuse
     /// an empty one.
-    pub fn answer(&mut self, parts: Vec<Part>) {
-        let parts: Vec<Part> = parts.into_iter().filter(|part| !is_empty_text(part)).collect();
-        let speaks = |part: &Part| !matches!(part, Part::Thinking { .. });
+    pub fn add_answer(&mut self, parts: Vec<MessagePart>) {
+        let parts: Vec<MessagePart> = parts.into_iter().filter(|part| !is_empty_text(part)).collect();
+        let speaks = |part: &MessagePart| !matches!(part, MessagePart::Thinking { .. });
         if !parts.iter().any(speaks) {
             return;
         }
-        self.calls = calls_of(&parts).map(|tool| tool.call.clone()).collect();
-        let said = Said::new(Message { role: Role::Assistant, parts });
+        self.calls = tool_uses(&parts).map(|tool| tool.call.clone()).collect();
+        let said = TranscriptEntry::new(Message { role: MessageRole::Assistant, parts });
         Arc::make_mut(&mut self.sealed).push(said);
     }
 
     /// Adds a result of a call of the last answer.
-    pub fn result(&mut self, call: &CallId, part: Part) {
+    pub fn add_result(&mut self, call: &CallId, part: MessagePart) {
         self.results.push((call.clone(), part));
     }
 
     /// Seals what waits into a user message: called when a request with it is on its way.
-    pub fn seal(&mut self) {
-        if let Some(next) = self.pending(None) {
+    pub fn seal_pending(&mut self) {
+        if let Some(next) = self.pending_message(None) {
             self.calls.clear();
             self.results.clear();
             self.notes.clear();
             self.asides.clear();
             let sealed = Arc::make_mut(&mut self.sealed);
-            sealed.truncate(next.after);
-            sealed.push(next.said);
+            sealed.truncate(next.sealed_count);
+            sealed.push(next.entry);
         }
     }
 
@@ -221,24 +222,26 @@ impl Transcript {
     /// request that adds these words would carry.
     pub fn conversation(&self, nudge: Option<&str>) -> Conversation {
         let sealed = Arc::clone(&self.sealed);
-        match self.pending(nudge) {
-            None => Conversation { shared: sealed.len(), sealed, last: None },
-            Some(next) => Conversation { shared: next.after, sealed, last: Some(next.said) },
+        match self.pending_message(nudge) {
+            None => Conversation { shared_len: sealed.len(), entries: sealed, last: None },
+            Some(next) => {
+                Conversation { shared_len: next.sealed_count, entries: sealed, last: Some(next.entry) }
+            }
         }
     }
 
     /// The messages already sent or answered, as a request for an answer to them carries them.
     pub fn sealed_conversation(&self) -> Conversation {
-        Conversation { shared: self.sealed.len(), sealed: Arc::clone(&self.sealed), last: None }
+        Conversation { shared_len: self.sealed.len(), entries: Arc::clone(&self.sealed), last: None }
     }
 
     /// Bytes of the first `messages` of what was sent or answered, as [`Conversation::bytes`] counts them.
-    pub fn bytes_of(&self, messages: usize) -> u64 {
-        self.sealed_conversation().seal_of(messages).bytes
+    pub fn prefix_bytes(&self, messages: usize) -> u64 {
+        self.sealed_conversation().prefix_entry_digest(messages).bytes
     }
 
     /// What the first message held before anything was put behind it.
-    pub fn task(&self) -> &[Part] {
+    pub fn task_parts(&self) -> &[MessagePart] {
         if self.task.is_empty() {
             self.sealed.first().map_or(&[], |said| &said.message.parts)
         } else {
@@ -247,47 +250,47 @@ impl Transcript {
     }
 
     /// What stands for messages that were replaced behind the task.
-    pub fn summary(&self) -> Option<&str> {
+    pub fn summary_text(&self) -> Option<&str> {
         match &self.summary {
-            Some(Part::Text { text: Content::Text(text) }) => Some(text),
+            Some(MessagePart::Text { text: Content::Text(text) }) => Some(text),
             Some(_) | None => None,
         }
     }
 
     /// Answers of the model that no longer stand here.
-    pub const fn answers_left_out(&self) -> u32 {
-        self.answers_left_out
+    pub const fn omitted_answers(&self) -> u32 {
+        self.omitted_answers
     }
 
     /// A result as it was before a compaction made it shorter, or took it away.
-    pub fn put_aside(&self, call: &CallId) -> Option<&Content> {
-        self.put_aside.get(call)
+    pub fn original_result(&self, call: &CallId) -> Option<&Content> {
+        self.original_results.get(call)
     }
 
-    fn put_aside_what_went(&mut self, before: Vec<(CallId, Content)>) {
-        let now: BTreeMap<CallId, Content> = self.contents().into_iter().collect();
+    fn keep_originals(&mut self, before: Vec<(CallId, Content)>) {
+        let now: BTreeMap<CallId, Content> = self.result_contents().into_iter().collect();
         for (call, content) in before.into_iter().filter(|(call, content)| now.get(call) != Some(content)) {
             // What was made shorter twice was whole before the first time.
-            self.put_aside.entry(call).or_insert(content);
+            self.original_results.entry(call).or_insert(content);
         }
     }
 
-    fn contents(&self) -> Vec<(CallId, Content)> {
+    fn result_contents(&self) -> Vec<(CallId, Content)> {
         let sealed = self.sealed.iter().flat_map(|said| &said.message.parts);
         let parts = sealed.chain(self.results.iter().map(|(_, part)| part));
         let contents = parts.filter_map(|part| match part {
-            Part::ToolResult { call, content, .. } => Some((call.clone(), content.clone())),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+            MessagePart::ToolResult { call, content, .. } => Some((call.clone(), content.clone())),
+            MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolUse(_) => None,
         });
         contents.collect()
     }
 
     /// Calls whose results stand here, sent or about to be.
-    pub(in crate::run) fn results_of(&self) -> BTreeSet<&CallId> {
+    pub(in crate::run) fn result_calls(&self) -> BTreeSet<&CallId> {
         let parts = self.sealed.iter().flat_map(|said| &said.message.parts);
         let sealed = parts.filter_map(|part| match part {
-            Part::ToolResult { call, .. } => Some(call),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
+            MessagePart::ToolResult { call, .. } => Some(call),
+            MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolUse(_) => None,
         });
         sealed.chain(self.results.iter().map(|(call, _)| call)).collect()
     }
@@ -298,38 +301,38 @@ impl Transcript {
     /// What it says would leave a call without its result, a result without its call, or two messages of
     /// one side in a row.
     pub fn compact(&mut self, event: Compacted) -> Result<(), String> {
-        let before = self.contents();
-        self.compact_as_said(event)?;
-        self.put_aside_what_went(before);
+        let before = self.result_contents();
+        self.apply_compaction(event)?;
+        self.keep_originals(before);
         Ok(())
     }
 
-    fn compact_as_said(&mut self, event: Compacted) -> Result<(), String> {
+    fn apply_compaction(&mut self, event: Compacted) -> Result<(), String> {
         let count = event.messages as usize;
         let messages: Vec<Message> = self.sealed.iter().map(|said| said.message.clone()).collect();
-        let summary = Part::Text { text: event.summary };
+        let summary = MessagePart::Text { text: event.summary };
         if !event.keeps_task {
             let (left_out, kept) = messages.split_at(count.min(messages.len()));
-            self.answers_left_out += answers(left_out);
+            self.omitted_answers += count_answers(left_out);
             (self.task, self.summary) = (Vec::new(), None);
-            let first = Message { role: Role::User, parts: vec![summary] };
-            self.sealed = renewed(std::iter::once(first).chain(kept.iter().cloned()));
+            let first = Message { role: MessageRole::User, parts: vec![summary] };
+            self.sealed = reseal_messages(std::iter::once(first).chain(kept.iter().cloned()));
             return Ok(());
         }
         let mut messages = messages.into_iter();
-        let Some(first) = messages.next().filter(|first| first.role == Role::User) else {
+        let Some(first) = messages.next().filter(|first| first.role == MessageRole::User) else {
             return Err(": no message of the user's begins the conversation".to_owned());
         };
         let mut rest: Vec<Message> = messages.collect();
-        self.answers_left_out += without(&mut rest, &event.dropped.into_iter().collect())?;
+        self.omitted_answers += drop_calls(&mut rest, &event.dropped.into_iter().collect())?;
         let parts = rest.iter_mut().flat_map(|message| &mut message.parts);
         let waiting = self.results.iter_mut().map(|(_, part)| part);
-        clear(parts.chain(waiting), event.cleared);
+        clear_tool_results(parts.chain(waiting), event.cleared);
         if count > 0 {
-            if rest.get(count).is_none_or(|next| next.role != Role::Assistant) {
+            if rest.get(count).is_none_or(|next| next.role != MessageRole::Assistant) {
                 return Err(format!(": no answer of the model follows message {count}"));
             }
-            self.answers_left_out += answers(&rest[..count]);
+            self.omitted_answers += count_answers(&rest[..count]);
             rest.drain(..count);
         }
         if count > 0 || !is_empty_text(&summary) {
@@ -338,48 +341,51 @@ impl Transcript {
         if self.task.is_empty() {
             self.task = first.parts;
         }
-        let ledger = event.ledger.map(|text| Part::Text { text });
+        let ledger = event.ledger.map(|text| MessagePart::Text { text });
         let parts = self.task.iter().chain(&self.summary).cloned().chain(ledger).collect();
-        let first = Message { role: Role::User, parts };
-        self.sealed = renewed(std::iter::once(first).chain(rest));
+        let first = Message { role: MessageRole::User, parts };
+        self.sealed = reseal_messages(std::iter::once(first).chain(rest));
         Ok(())
     }
 
-    fn pending(&self, nudge: Option<&str>) -> Option<Pending> {
-        let mut parts: Vec<Part> = Vec::with_capacity(self.results.len() + self.notes.len());
+    fn pending_message(&self, nudge: Option<&str>) -> Option<PendingMessage> {
+        let mut parts: Vec<MessagePart> = Vec::with_capacity(self.results.len() + self.notes.len());
         for call in &self.calls {
             let result = self.results.iter().find(|(of, _)| of == call);
             parts.extend(result.map(|(_, part)| part.clone()));
         }
         parts.extend(self.asides.iter().chain(&self.notes).cloned());
-        parts.extend(nudge.map(|text| Part::Text { text: text.into() }));
+        parts.extend(nudge.map(|text| MessagePart::Text { text: text.into() }));
         if parts.is_empty() {
             return None;
         }
         // Two user messages in a row are refused by providers: the last one becomes longer.
         let after = match self.sealed.last() {
-            Some(last) if last.message.role == Role::User => {
+            Some(last) if last.message.role == MessageRole::User => {
                 parts.splice(..0, last.message.parts.iter().cloned());
                 self.sealed.len() - 1
             }
             Some(_) | None => self.sealed.len(),
         };
-        Some(Pending { after, said: Said::new(Message { role: Role::User, parts }) })
+        Some(PendingMessage {
+            sealed_count: after,
+            entry: TranscriptEntry::new(Message { role: MessageRole::User, parts }),
+        })
     }
 }
 
 /// The seals of all that follows a change are others: messages are new ones.
-fn renewed(messages: impl Iterator<Item = Message>) -> Arc<Vec<Arc<Said>>> {
-    Arc::new(messages.map(Said::new).collect())
+fn reseal_messages(messages: impl Iterator<Item = Message>) -> Arc<Vec<Arc<TranscriptEntry>>> {
+    Arc::new(messages.map(TranscriptEntry::new).collect())
 }
 
-fn answers(messages: &[Message]) -> u32 {
-    let answers = messages.iter().filter(|message| message.role == Role::Assistant).count();
+fn count_answers(messages: &[Message]) -> u32 {
+    let answers = messages.iter().filter(|message| message.role == MessageRole::Assistant).count();
     u32::try_from(answers).unwrap_or(u32::MAX)
 }
 
 /// Drops the answers that made these calls, with the messages that hold their results. How many.
-fn without(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u32, String> {
+fn drop_calls(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u32, String> {
     if dropped.is_empty() {
         return Ok(0);
     }
@@ -387,20 +393,20 @@ fn without(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u3
     let mut count = 0;
     let mut all = std::mem::take(messages).into_iter().peekable();
     while let Some(message) = all.next() {
-        let goes = |part: &Part| match part {
-            Part::ToolUse(tool) => dropped.contains(&tool.call),
-            Part::ToolResult { .. } | Part::Text { .. } | Part::Thinking { .. } => false,
+        let goes = |part: &MessagePart| match part {
+            MessagePart::ToolUse(tool) => dropped.contains(&tool.call),
+            MessagePart::ToolResult { .. } | MessagePart::Text { .. } | MessagePart::Thinking { .. } => false,
         };
         if !message.parts.iter().any(goes) {
             kept.push(message);
             continue;
         }
-        if let Some(tool) = calls_of(&message.parts).find(|tool| !dropped.contains(&tool.call)) {
+        if let Some(tool) = tool_uses(&message.parts).find(|tool| !dropped.contains(&tool.call)) {
             return Err(format!(": {} is a call of an answer that is dropped", tool.call));
         }
         let only_results = |message: &Message| {
-            message.role == Role::User
-                && message.parts.iter().all(|part| matches!(part, Part::ToolResult { .. }))
+            message.role == MessageRole::User
+                && message.parts.iter().all(|part| matches!(part, MessagePart::ToolResult { .. }))
         };
         if all.next_if(only_results).is_none() {
             return Err(": results and nothing else must follow an answer that is dropped".to_owned());
@@ -411,11 +417,11 @@ fn without(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u3
     Ok(count)
 }
 
-fn clear<'a>(parts: impl Iterator<Item = &'a mut Part>, cleared: Vec<Cleared>) {
+fn clear_tool_results<'a>(parts: impl Iterator<Item = &'a mut MessagePart>, cleared: Vec<ClearedResult>) {
     let mut cleared: BTreeMap<CallId, String> =
         cleared.into_iter().map(|cleared| (cleared.call, cleared.line)).collect();
     for part in parts {
-        if let Part::ToolResult { call, content, .. } = part
+        if let MessagePart::ToolResult { call, content, .. } = part
             && let Some(line) = cleared.remove(call)
         {
             *content = Content::Text(line);
@@ -423,37 +429,37 @@ fn clear<'a>(parts: impl Iterator<Item = &'a mut Part>, cleared: Vec<Cleared>) {
     }
 }
 
-fn bytes_out_of_line(part: &Part) -> u64 {
+fn bytes_out_of_line(part: &MessagePart) -> u64 {
     match part {
-        Part::Text { text: content } | Part::ToolResult { content, .. } => {
-            content.blob().map_or(0, |blob| blob.bytes)
+        MessagePart::Text { text: content } | MessagePart::ToolResult { content, .. } => {
+            content.blob_ref().map_or(0, |blob| blob.bytes)
         }
-        Part::Thinking { .. } | Part::ToolUse(_) => 0,
+        MessagePart::Thinking { .. } | MessagePart::ToolUse(_) => 0,
     }
 }
 
 /// The next message of the user's side.
-struct Pending {
+struct PendingMessage {
     /// How many sealed messages it follows: not the last one, where it continues that.
-    after: usize,
-    said: Arc<Said>,
+    sealed_count: usize,
+    entry: Arc<TranscriptEntry>,
 }
 
 /// The tool calls among `parts`, in order.
-pub fn calls_of(parts: &[Part]) -> impl Iterator<Item = &ToolUse> {
+pub fn tool_uses(parts: &[MessagePart]) -> impl Iterator<Item = &ToolUse> {
     parts.iter().filter_map(|part| match part {
-        Part::ToolUse(tool) => Some(tool),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => None,
+        MessagePart::ToolUse(tool) => Some(tool),
+        MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolResult { .. } => None,
     })
 }
 
-fn is_empty_text(part: &Part) -> bool {
+fn is_empty_text(part: &MessagePart) -> bool {
     match part {
-        Part::Text { text } => match text {
+        MessagePart::Text { text } => match text {
             Content::Text(text) => text.trim().is_empty(),
             Content::B64(_) | Content::Blob(_) => false,
         },
-        Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => false,
+        MessagePart::Thinking { .. } | MessagePart::ToolUse(_) | MessagePart::ToolResult { .. } => false,
     }
 }
 
@@ -462,44 +468,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aside_is_said_with_the_next_request_and_calls_for_none() {
-        let text = |text: &str| Part::Text { text: text.into() };
+    fn aside_goes_with_the_next_request_but_triggers_none() {
+        let text = |text: &str| MessagePart::Text { text: text.into() };
         let mut transcript = Transcript::default();
-        transcript.note(text("the task"));
-        transcript.seal();
-        transcript.answer(vec![text("done")]);
-        transcript.aside(text("target/ did not come along"));
+        transcript.add_note(text("the task"));
+        transcript.seal_pending();
+        transcript.add_answer(vec![text("done")]);
+        transcript.add_aside(text("target/ did not come along"));
         assert!(!transcript.has_notes());
-        transcript.note(text("the tests failed"));
+        transcript.add_note(text("the tests failed"));
         let next = transcript.conversation(None);
         assert_eq!(
             next.get(2).expect("a third message").message.parts,
             [text("target/ did not come along"), text("the tests failed")]
         );
-        transcript.seal();
+        transcript.seal_pending();
         assert_eq!(transcript.conversation(None), next);
     }
 
     #[test]
-    fn the_digest_is_that_of_the_whole_conversation_however_it_grew() {
-        let text = |text: &str| Part::Text { text: text.into() };
+    fn digest_is_independent_of_how_the_conversation_grew() {
+        let text = |text: &str| MessagePart::Text { text: text.into() };
         let grown = |words: &[&str]| {
             let mut transcript = Transcript::default();
             for (nth, word) in words.iter().enumerate() {
                 if nth % 2 == 0 {
-                    transcript.note(text(word));
-                    transcript.seal();
+                    transcript.add_note(text(word));
+                    transcript.seal_pending();
                 } else {
-                    transcript.answer(vec![text(word)]);
+                    transcript.add_answer(vec![text(word)]);
                 }
             }
             transcript
         };
         let mut transcript = grown(&["a", "b", "c"]);
         let before = transcript.conversation(None);
-        transcript.note(text("d"));
+        transcript.add_note(text("d"));
         let longer = transcript.conversation(None);
-        transcript.seal();
+        transcript.seal_pending();
         assert_eq!((before.len(), longer.len()), (3, 3));
         assert_eq!(longer, transcript.conversation(None));
         assert_ne!(longer, before, "what was taken before stays what it was");

@@ -8,82 +8,91 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    coordinator::{followers, http, latency, overview, remote, resume},
+    coordinator::{followers, http_appends, http_drain, lease_latency, overview, resume_latency},
     parts::{edit, engine, sandbox, search, snapshots},
     runs::{crash, storage, turns},
     stores::{appends, checkpoints, drain, finished, fold},
 };
 use crate::{
     harness::{
-        docket_binary::Site,
-        places::{Place, Served, in_schema, postgres_at, sqlite_in},
+        bench_folder::{BenchFolder, ServedCoordinator, open_postgres, open_sqlite, with_schema},
+        docket_binary::GroupSite,
         raw_commits::RawCommits,
     },
-    report::{Effort, Group, Report},
+    report::{BenchReport, EffortLevel, FigureGroup},
 };
 
 /// What all groups are measured with.
-pub(crate) struct Setup {
+pub(crate) struct BenchSetup {
     pub(crate) docket: PathBuf,
-    pub(crate) place: Place,
+    pub(crate) place: BenchFolder,
     /// A PostgreSQL server.
-    pub(crate) server: Option<String>,
-    pub(crate) effort: Effort,
+    pub(crate) postgres_server: Option<String>,
+    pub(crate) effort: EffortLevel,
     /// Finished runs in a full store.
     pub(crate) finished_runs: usize,
     /// How long a snapshot is held at least.
-    pub(crate) hold: Duration,
+    pub(crate) snapshot_hold: Duration,
 }
 
 /// Measures a group.
-pub(crate) async fn measure(group: Group, setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure_group(
+    group: FigureGroup,
+    setup: &BenchSetup,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
     let effort = setup.effort;
-    let folder = setup.place.part(group.name())?;
-    let site = Site { docket: setup.docket.clone(), folder: folder.clone() };
-    let server = || setup.server.as_deref().context("a group of PostgreSQL begins with a server alone");
+    let folder = setup.place.create_subfolder(group.name())?;
+    let site = GroupSite { docket: setup.docket.clone(), folder: folder.clone() };
+    let server =
+        || setup.postgres_server.as_deref().context("a group of PostgreSQL begins with a server alone");
     match group {
-        Group::Sqlite => sqlite(&folder, effort, report).await,
-        Group::Postgres => postgres(server()?, effort, report).await,
-        Group::Http => over_http(&folder, effort, report).await,
-        Group::Latency => {
-            let served = Served::start(&folder).await?;
-            let measured = latency::measure(&served, &latency::SQLITE, effort, report).await;
-            served.end().await;
+        FigureGroup::Sqlite => measure_sqlite(&folder, effort, report).await,
+        FigureGroup::Postgres => measure_postgres(server()?, effort, report).await,
+        FigureGroup::Http => measure_http(&folder, effort, report).await,
+        FigureGroup::Latency => {
+            let served = ServedCoordinator::start(&folder).await?;
+            let measured = lease_latency::measure(&served, &lease_latency::SQLITE, effort, report).await;
+            served.shut_down().await;
             measured
         }
-        Group::Drain => {
-            let store = sqlite_in(&folder).await?;
+        FigureGroup::Drain => {
+            let store = open_sqlite(&folder).await?;
             let measured = drain::measure(&store, &drain::SQLITE, effort, report).await;
             store.close().await;
             measured
         }
-        Group::DrainPostgres => drain_postgres(server()?, setup.hold, effort, report).await,
-        Group::Finished => finished(setup, report).await,
-        Group::FinishedPostgres => finished_postgres(server()?, setup, report).await,
-        Group::Overview => overview::at_sqlite(&site, effort, report).await,
-        Group::OverviewPostgres => overview::at_postgres(&site, server()?, effort, report).await,
-        Group::Followers => Box::pin(followers::at_sqlite(&site, effort, report)).await,
-        Group::FollowersPostgres => Box::pin(followers::at_postgres(&site, server()?, effort, report)).await,
-        Group::Fold => {
-            let store = sqlite_in(&folder).await?;
+        FigureGroup::DrainPostgres => {
+            measure_drain_postgres(server()?, setup.snapshot_hold, effort, report).await
+        }
+        FigureGroup::Finished => measure_finished(setup, report).await,
+        FigureGroup::FinishedPostgres => measure_finished_postgres(server()?, setup, report).await,
+        FigureGroup::Overview => overview::measure_sqlite(&site, effort, report).await,
+        FigureGroup::OverviewPostgres => overview::measure_postgres(&site, server()?, effort, report).await,
+        FigureGroup::Followers => Box::pin(followers::measure_sqlite(&site, effort, report)).await,
+        FigureGroup::FollowersPostgres => {
+            Box::pin(followers::measure_postgres(&site, server()?, effort, report)).await
+        }
+        FigureGroup::Fold => {
+            let store = open_sqlite(&folder).await?;
             let measured = fold::measure(&store, effort, report).await;
             store.close().await;
             measured?;
-            resume::measure(&site.below("long")?, effort, report).await
+            resume_latency::measure(&site.create_subsite("long")?, effort, report).await
         }
-        Group::Turns => Box::pin(turns::measure(&site, effort, report)).await,
-        Group::Workers => Box::pin(crash::measure_worker_loss(&site, effort, report)).await,
-        Group::Sandbox => sandbox::measure(&folder, effort, report).await,
-        Group::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
-        Group::Storage => Box::pin(storage::measure(&site, effort, report)).await,
-        Group::Edit => edit::measure(effort, report).await,
-        Group::Engine => engine::measure(effort, report).await,
-        Group::Search => search::measure(&folder, effort, report).await,
+        FigureGroup::Turns => Box::pin(turns::measure(&site, effort, report)).await,
+        FigureGroup::Workers => Box::pin(crash::measure_worker_loss(&site, effort, report)).await,
+        FigureGroup::Sandbox => sandbox::measure(&folder, effort, report).await,
+        FigureGroup::Snapshots => Box::pin(snapshots::measure(&folder, effort, report)).await,
+        FigureGroup::Storage => Box::pin(storage::measure(&site, effort, report)).await,
+        FigureGroup::Edit => edit::measure(effort, report).await,
+        FigureGroup::Engine => engine::measure(effort, report).await,
+        FigureGroup::Search => search::measure(&folder, effort, report).await,
     }
 }
 
-async fn sqlite(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let (store, mut raw) = (sqlite_in(folder).await?, RawCommits::sqlite(folder)?);
+async fn measure_sqlite(folder: &Path, effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
+    let (store, mut raw) = (open_sqlite(folder).await?, RawCommits::open_sqlite(folder)?);
     let measured = appends::measure(&store, &mut raw, &appends::SQLITE, effort, report).await;
     raw.close().await;
     store.close().await;
@@ -91,9 +100,9 @@ async fn sqlite(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::R
     checkpoints::measure(folder, effort, report).await
 }
 
-async fn postgres(server: &str, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    in_schema(server, async |url| {
-        let (store, mut raw) = (postgres_at(&url).await?, RawCommits::postgres(&url).await?);
+async fn measure_postgres(server: &str, effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
+    with_schema(server, async |url| {
+        let (store, mut raw) = (open_postgres(&url).await?, RawCommits::open_postgres(&url).await?);
         let measured = appends::measure(&store, &mut raw, &appends::POSTGRES, effort, report).await;
         raw.close().await;
         store.close().await;
@@ -102,34 +111,34 @@ async fn postgres(server: &str, effort: Effort, report: &mut Report) -> anyhow::
     .await
 }
 
-async fn over_http(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let (served, mut raw) = (Served::start(folder).await?, RawCommits::sqlite(folder)?);
-    let mut measured = http::measure(&served.running, &mut raw, effort, report).await;
+async fn measure_http(folder: &Path, effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
+    let (served, mut raw) = (ServedCoordinator::start(folder).await?, RawCommits::open_sqlite(folder)?);
+    let mut measured = http_appends::measure(&served.running, &mut raw, effort, report).await;
     if measured.is_ok() {
-        measured = remote::measure(&served, &mut raw, effort, report).await;
+        measured = http_drain::measure(&served, &mut raw, effort, report).await;
     }
     raw.close().await;
-    served.end().await;
+    served.shut_down().await;
     measured
 }
 
-async fn drain_postgres(
+async fn measure_drain_postgres(
     server: &str,
     hold: Duration,
-    effort: Effort,
-    report: &mut Report,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
-    in_schema(server, async |url| {
-        let (store, mut raw) = (postgres_at(&url).await?, RawCommits::postgres(&url).await?);
+    with_schema(server, async |url| {
+        let (store, mut raw) = (open_postgres(&url).await?, RawCommits::open_postgres(&url).await?);
         let mut measured = drain::measure(&store, &drain::POSTGRES, effort, report).await;
         if measured.is_ok() {
-            measured = drain::beside_a_held_snapshot(&store, &mut raw, hold, effort, report).await;
+            measured = drain::measure_with_held_snapshot(&store, &mut raw, hold, effort, report).await;
         }
         raw.close().await;
         if measured.is_ok() {
-            let served = Served::over(store).await?;
-            measured = latency::measure(&served, &latency::POSTGRES, effort, report).await;
-            served.end().await;
+            let served = ServedCoordinator::start_with_store(store).await?;
+            measured = lease_latency::measure(&served, &lease_latency::POSTGRES, effort, report).await;
+            served.shut_down().await;
         } else {
             store.close().await;
         }
@@ -138,9 +147,10 @@ async fn drain_postgres(
     .await
 }
 
-async fn finished(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
-    let (empty, full) = (setup.place.part("finished/empty")?, setup.place.part("finished/full")?);
-    let (empty, full) = (sqlite_in(&empty).await?, sqlite_in(&full).await?);
+async fn measure_finished(setup: &BenchSetup, report: &mut BenchReport) -> anyhow::Result<()> {
+    let (empty, full) =
+        (setup.place.create_subfolder("finished/empty")?, setup.place.create_subfolder("finished/full")?);
+    let (empty, full) = (open_sqlite(&empty).await?, open_sqlite(&full).await?);
     let (runs, effort) = (setup.finished_runs, setup.effort);
     let measured = finished::measure(&empty, &full, runs, &finished::SQLITE, effort, report).await;
     empty.close().await;
@@ -148,11 +158,15 @@ async fn finished(setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
     measured
 }
 
-async fn finished_postgres(server: &str, setup: &Setup, report: &mut Report) -> anyhow::Result<()> {
+async fn measure_finished_postgres(
+    server: &str,
+    setup: &BenchSetup,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
     let (runs, effort) = (setup.finished_runs, setup.effort);
-    in_schema(server, async |empty| {
-        in_schema(server, async |full| {
-            let (without, with) = (postgres_at(&empty).await?, postgres_at(&full).await?);
+    with_schema(server, async |empty| {
+        with_schema(server, async |full| {
+            let (without, with) = (open_postgres(&empty).await?, open_postgres(&full).await?);
             let measured =
                 finished::measure(&without, &with, runs, &finished::POSTGRES, effort, report).await;
             without.close().await;

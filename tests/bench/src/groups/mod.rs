@@ -6,4 +6,4 @@ mod parts;
 mod runs;
 mod stores;
 
-pub(crate) use dispatch::{Setup, measure};
+pub(crate) use dispatch::{BenchSetup, measure_group};

@@ -6,28 +6,28 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use docket_coordinator::{
     clock::{self, Clock},
-    decide::{Settling, settle},
-    store::{CommandBlobs, Decide, NewBlob, NewTask, Store},
+    decide::{RunFinish, finish_run},
+    store::{CommandBlobs, DecideFn, NewBlob, NewTask, Store},
 };
 use docket_schema::{
+    api::{AppendRequest, Lease, LeaseRequest},
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, IncarnationId, RunId, Seq, TaskId, Turn},
     message::ModelRef,
     run::{EngineRef, RunEnded, RunEvent, RunOutcome},
     task::{Backoff, SettingsPatch, TaskSpec},
-    wire::{AppendRequest, Lease, LeaseRequest},
 };
-use docket_worker::{client::Client, secret::Secret};
+use docket_worker::{client::CoordinatorClient, secret::Secret};
 
-use crate::harness::stream::empty_base;
+use crate::harness::synthetic_events::empty_base;
 
 /// Leases of the measurements outlast them: nothing renews them.
 pub(crate) const LEASE_MS: u64 = 600_000;
 
 /// A run in the measurement's hands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct LeasedRun {
     pub(crate) task: TaskId,
     pub(crate) run: RunId,
     pub(crate) epoch: Epoch,
@@ -36,21 +36,21 @@ pub(crate) struct Held {
 
 /// A worker of the measurements: an incarnation and its requests' numbers.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct BenchWorker {
     incarnation: IncarnationId,
     number: u64,
 }
 
-impl Hand {
+impl BenchWorker {
     pub(crate) fn new() -> Self {
         Self { incarnation: IncarnationId(clock::new_id()), number: 0 }
     }
 
     /// Its next request for at most `max` leases.
-    pub(crate) fn request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
+    pub(crate) fn next_lease_request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
         self.number += 1;
         LeaseRequest {
-            labels: docket_schema::task::Labels::default(),
+            labels: docket_schema::task::LabelSet::default(),
             layers: Vec::new(),
             faults: Vec::new(),
             room: None,
@@ -66,7 +66,7 @@ impl Hand {
 }
 
 /// A task that asks nothing.
-pub(crate) fn task(model: ModelRef) -> TaskSpec {
+pub(crate) fn idle_task(model: ModelRef) -> TaskSpec {
     TaskSpec {
         title: "A task of docket bench".to_owned(),
         text: "Nothing is asked.".to_owned(),
@@ -93,12 +93,12 @@ pub(crate) fn task(model: ModelRef) -> TaskSpec {
         delivery: None,
         batch: None,
         batch_name: None,
-        conditions: docket_schema::task::Conditions::default(),
+        conditions: docket_schema::task::LeaseConditions::default(),
     }
 }
 
 /// The model of tasks that no worker takes.
-pub(crate) fn no_model() -> ModelRef {
+pub(crate) fn unused_model() -> ModelRef {
     ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None }
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn put_blob(
     clock: &Clock,
     bytes: Vec<u8>,
 ) -> anyhow::Result<BlobRef> {
-    let blob = BlobRef::of(&bytes);
+    let blob = BlobRef::for_bytes(&bytes);
     store
         .put_blobs(vec![NewBlob { blob, bytes: Bytes::from(bytes) }], clock.now())
         .await
@@ -117,8 +117,8 @@ pub(crate) async fn put_blob(
 }
 
 /// Submits `count` tasks in one go.
-pub(crate) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
-    let spec = task(no_model());
+pub(crate) async fn submit_tasks(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
+    let spec = idle_task(unused_model());
     let tasks =
         (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None }).collect();
     store.submit(tasks, "bench".to_owned(), clock.now()).await.context("the store does not take tasks")?;
@@ -126,18 +126,18 @@ pub(crate) async fn submit(store: &Arc<dyn Store>, clock: &Clock, count: usize) 
 }
 
 /// Leases at most `max` tasks.
-pub(crate) async fn lease(
+pub(crate) async fn lease_tasks(
     store: &Arc<dyn Store>,
     clock: &Clock,
-    hand: &mut Hand,
+    hand: &mut BenchWorker,
     max: u32,
-) -> anyhow::Result<Vec<Held>> {
+) -> anyhow::Result<Vec<LeasedRun>> {
     let runs = (0..max).map(|_| RunId(clock::new_id())).collect();
     let granted = store
-        .lease(hand.request(max, 0), runs, LEASE_MS, clock.now())
+        .lease(hand.next_lease_request(max, 0), runs, LEASE_MS, clock.now())
         .await
         .context("the store does not lease")?;
-    let held = |granted: docket_coordinator::store::Granted| Held {
+    let held = |granted: docket_coordinator::store::GrantedLease| LeasedRun {
         task: granted.record.id,
         run: granted.run,
         epoch: granted.record.epoch,
@@ -147,10 +147,14 @@ pub(crate) async fn lease(
 }
 
 /// `count` fresh runs, leased.
-pub(crate) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<Vec<Held>> {
+pub(crate) async fn lease_new_runs(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    count: usize,
+) -> anyhow::Result<Vec<LeasedRun>> {
     put_blob(store, clock, empty_base().1).await?;
-    submit(store, clock, count).await?;
-    let held = lease(store, clock, &mut Hand::new(), u32::try_from(count)?).await?;
+    submit_tasks(store, clock, count).await?;
+    let held = lease_tasks(store, clock, &mut BenchWorker::new(), u32::try_from(count)?).await?;
     ensure!(
         held.len() == count,
         "{} of {count} tasks were leased; is another worker on this store?",
@@ -160,7 +164,7 @@ pub(crate) async fn runs(store: &Arc<dyn Store>, clock: &Clock, count: usize) ->
 }
 
 /// The last event of a run that did nothing.
-pub(crate) fn run_end(turn: Turn) -> NewEvent {
+pub(crate) fn run_ended_event(turn: Turn) -> NewEvent {
     let result = RunOutcome::Succeeded;
     let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
     RunEvent::from(ended).encode(turn)
@@ -170,24 +174,27 @@ pub(crate) fn run_end(turn: Turn) -> NewEvent {
 pub(crate) async fn end_run(
     store: &Arc<dyn Store>,
     clock: &Clock,
-    held: Held,
+    held: LeasedRun,
     event: NewEvent,
 ) -> anyhow::Result<()> {
-    let Held { task, run, epoch, seq } = held;
-    let settling = Settling { run, seq, epoch, events: vec![event], jitter: 0, again: None };
+    let LeasedRun { task, run, epoch, seq } = held;
+    let settling = RunFinish { run, seq, epoch, events: vec![event], jitter: 0, retry_plan: None };
     let now = clock.now();
-    let decide: Decide = Box::new(move |record| settle(record, &settling, now));
-    store.command(task, decide, CommandBlobs::default(), now).await.context("a run cannot be ended")?;
+    let decide: DecideFn = Box::new(move |record| finish_run(record, &settling, now));
+    store
+        .execute_command(task, decide, CommandBlobs::default(), now)
+        .await
+        .context("a run cannot be ended")?;
     Ok(())
 }
 
 /// Ends a leased run that did nothing over HTTP, under its own token.
-pub(crate) async fn end_lease(client: &Client, lease: &Lease) -> anyhow::Result<()> {
+pub(crate) async fn end_lease(client: &CoordinatorClient, lease: &Lease) -> anyhow::Result<()> {
     let holder = client.with_token(Secret::new(&lease.token).context("the run's token is empty")?);
     let request = AppendRequest {
         expected_seq: lease.head.seq,
         epoch: lease.epoch,
-        events: vec![run_end(Turn(0))],
+        events: vec![run_ended_event(Turn(0))],
         blobs: Vec::new(),
         names: Vec::new(),
     };

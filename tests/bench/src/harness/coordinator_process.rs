@@ -11,23 +11,23 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     process::{ChildHandle, ChildLog, ChildSpec, start_child},
     secret::Secret,
 };
 use serde_json::Value;
 
 use super::{
-    docket_binary::{Site, log_tail},
-    proc,
+    docket_binary::{GroupSite, log_tail},
+    process_stats,
 };
 
 /// One that does not answer by then does not start here.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often its answer is looked for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long it may take to end.
-const END_GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// Leases outlast the measurement: nothing renews them.
 const LEASE_MS: &str = "3600000";
 
@@ -40,7 +40,7 @@ pub(crate) struct CoordinatorProcess {
 }
 
 /// The home of a coordinator in `folder`, which nobody else may write to.
-pub(crate) fn home_in(folder: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn create_home(folder: &Path) -> anyhow::Result<PathBuf> {
     let home = folder.join("home");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
     made.with_context(|| format!("{} cannot be made", home.display()))?;
@@ -50,8 +50,8 @@ pub(crate) fn home_in(folder: &Path) -> anyhow::Result<PathBuf> {
 impl CoordinatorProcess {
     /// Starts one on a free port of loopback, over the SQLite database of its home or over `store`, and waits until it
     /// answers.
-    pub(crate) async fn start(site: &Site, store: Option<&str>) -> anyhow::Result<Self> {
-        let home = home_in(&site.folder)?;
+    pub(crate) async fn start(site: &GroupSite, store: Option<&str>) -> anyhow::Result<Self> {
+        let home = create_home(&site.folder)?;
         let log = site.folder.join("coordinator.log");
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let mut env = vec![
@@ -70,7 +70,7 @@ impl CoordinatorProcess {
             log: ChildLog::Append(log.clone()),
         };
         let mut child = start_child(spec).await.context("the coordinator does not start")?;
-        let url = started(&mut child, &log).await?;
+        let url = wait_for_address(&mut child, &log).await?;
         let token = fs::read_to_string(home.join("token")).context("the coordinator's home has no token")?;
         let token = Secret::new(&token).context("the coordinator's token is empty")?;
         Ok(Self { child, log, url, token })
@@ -87,35 +87,38 @@ impl CoordinatorProcess {
     }
 
     /// A client of its administrator.
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(&self.url, self.token.clone())?)
+    pub(crate) fn client(&self) -> anyhow::Result<CoordinatorClient> {
+        Ok(CoordinatorClient::new(&self.url, self.token.clone())?)
     }
 
     /// Its resident memory, in kB.
     pub(crate) fn resident_kb(&self) -> anyhow::Result<f64> {
-        Ok(proc::memory(self.child.pid()).context("the coordinator's memory is not known")?.resident * 1024.0)
+        Ok(process_stats::read_memory(self.child.pid())
+            .context("the coordinator's memory is not known")?
+            .resident
+            * 1024.0)
     }
 
     /// The end of its log, for a reason.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         log_tail(&self.log)
     }
 
     /// Ends it in order.
-    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
-        self.child.terminate(END_GRACE).await.context("the coordinator could not be waited for")?;
+    pub(crate) async fn shut_down(mut self) -> anyhow::Result<()> {
+        self.child.terminate(SHUTDOWN_GRACE).await.context("the coordinator could not be waited for")?;
         Ok(())
     }
 }
 
 /// Waits until it says where it answers.
-async fn started(child: &mut ChildHandle, log: &Path) -> anyhow::Result<String> {
+async fn wait_for_address(child: &mut ChildHandle, log: &Path) -> anyhow::Result<String> {
     let started = Instant::now();
     loop {
-        if let Some(address) = announced(&fs::read_to_string(log).unwrap_or_default()) {
+        if let Some(address) = announced_address(&fs::read_to_string(log).unwrap_or_default()) {
             return Ok(address);
         }
-        if let Ok(ended) = tokio::time::timeout(LOOK, child.wait()).await {
+        if let Ok(ended) = tokio::time::timeout(POLL_INTERVAL, child.wait()).await {
             bail!("the coordinator ended ({:?}): {}", ended?, log_tail(log));
         }
         if started.elapsed() > START_TIMEOUT {
@@ -125,7 +128,7 @@ async fn started(child: &mut ChildHandle, log: &Path) -> anyhow::Result<String> 
 }
 
 /// The address in what `docket serve --json` says once it answers.
-fn announced(log: &str) -> Option<String> {
+fn announced_address(log: &str) -> Option<String> {
     let rows = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     rows.filter_map(|row| row["address"].as_str().map(str::to_owned)).next()
 }
@@ -135,10 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_among_other_lines_and_not_in_half_of_one() {
+    fn address_is_found_in_complete_lines_only() {
         let line = r#"{"address":"http://127.0.0.1:7117","pid":7}"#;
         let log = format!("note: something else\n{{\"error\":\"no\"}}\n{line}\n");
-        assert_eq!(announced(&log).as_deref(), Some("http://127.0.0.1:7117"));
-        assert_eq!(announced(&line[..line.len() - 1]), None);
+        assert_eq!(announced_address(&log).as_deref(), Some("http://127.0.0.1:7117"));
+        assert_eq!(announced_address(&line[..line.len() - 1]), None);
     }
 }

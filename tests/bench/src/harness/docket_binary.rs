@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 const QUOTED_CHARS_MAX: usize = 300;
 
 /// Finds the binary: the one that is named, or the one that was built beside this program.
-pub(crate) fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn find_docket(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let path = match named {
         Some(path) => std::path::absolute(path)?,
         None => {
@@ -30,14 +30,14 @@ pub(crate) fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 
 /// The folder of a group, and the binary that it starts there.
 #[derive(Debug, Clone)]
-pub(crate) struct Site {
+pub(crate) struct GroupSite {
     pub(crate) docket: PathBuf,
     pub(crate) folder: PathBuf,
 }
 
-impl Site {
+impl GroupSite {
     /// The same binary in a folder of this one.
-    pub(crate) fn below(&self, name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create_subsite(&self, name: &str) -> anyhow::Result<Self> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         Ok(Self { docket: self.docket.clone(), folder })
@@ -57,17 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_binary_is_named_with_the_command_that_builds_it() {
+    fn missing_binary_error_names_the_build_command() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("docket");
-        let error = find(Some(&path)).expect_err("nothing is there").to_string();
+        let error = find_docket(Some(&path)).expect_err("nothing is there").to_string();
         assert!(error.contains(&path.display().to_string()) && error.contains("cargo build"), "{error}");
         fs::write(&path, "").expect("written");
-        assert_eq!(find(Some(&path)).expect("is there"), path);
+        assert_eq!(find_docket(Some(&path)).expect("is there"), path);
     }
 
     #[test]
-    fn the_tail_of_a_log_is_one_short_line() {
+    fn log_tail_is_one_short_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         assert_eq!(log_tail(&log), "");

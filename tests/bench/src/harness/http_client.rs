@@ -8,7 +8,7 @@ use tokio::{
 };
 
 /// Largest answer that is read.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A connection under one token.
 pub(crate) struct HttpConnection {
@@ -40,21 +40,21 @@ impl HttpConnection {
         self.stream.write_all(&request).await?;
         self.buffer.clear();
         let (status, start, length) = loop {
-            if let Some(parsed) = answer_head(&self.buffer)? {
+            if let Some(parsed) = parse_response_head(&self.buffer)? {
                 break parsed;
             }
-            self.fill().await?;
+            self.read_more().await?;
         };
         while self.buffer.len() < start + length {
-            self.fill().await?;
+            self.read_more().await?;
         }
         let body = &self.buffer[start..start + length];
         ensure!(status < 300, "status {status}: {}", String::from_utf8_lossy(body));
         Ok(body)
     }
 
-    async fn fill(&mut self) -> anyhow::Result<()> {
-        ensure!(self.buffer.len() < ANSWER_BYTES_MAX, "the answer is too long");
+    async fn read_more(&mut self) -> anyhow::Result<()> {
+        ensure!(self.buffer.len() < RESPONSE_BYTES_MAX, "the answer is too long");
         let read = self.stream.read_buf(&mut self.buffer).await?;
         ensure!(read > 0, "the coordinator closed the connection");
         Ok(())
@@ -62,7 +62,7 @@ impl HttpConnection {
 }
 
 /// Status, where the body begins, and its length; `None` while the head is not whole.
-fn answer_head(bytes: &[u8]) -> anyhow::Result<Option<(u16, usize, usize)>> {
+fn parse_response_head(bytes: &[u8]) -> anyhow::Result<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end]).context("the answer's head is no text")?;
     let mut lines = head.split("\r\n");
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_head_is() {
+    fn response_head_is_parsed_once_complete() {
         let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         for cut in 0..whole.len() - 5 {
-            assert_eq!(answer_head(&whole[..cut]).expect("no error"), None, "{cut}");
+            assert_eq!(parse_response_head(&whole[..cut]).expect("no error"), None, "{cut}");
         }
-        assert_eq!(answer_head(whole).expect("reads"), Some((200, 38, 5)));
-        assert!(answer_head(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert_eq!(parse_response_head(whole).expect("reads"), Some((200, 38, 5)));
+        assert!(parse_response_head(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }
 }

@@ -38,7 +38,7 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the model calls at each turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tool {
+pub(crate) enum ScenarioTool {
     /// By turns `create_file` and `read_file`.
     Files,
     /// `run_command` with `true`.
@@ -47,8 +47,8 @@ pub(crate) enum Tool {
 
 /// One run's conversation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scenario {
-    pub(crate) tool: Tool,
+pub(crate) struct ModelScenario {
+    pub(crate) tool: ScenarioTool,
     /// Tool turns before the last word.
     pub(crate) turns: usize,
     /// The request (from 0) whose answer is held back, once.
@@ -57,32 +57,32 @@ pub(crate) struct Scenario {
 
 /// A request, and its answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct RequestMark {
     /// Which turn it asks for, from 0.
     pub(crate) turn: usize,
     /// Its head was read.
-    pub(crate) came: Instant,
+    pub(crate) arrived_at: Instant,
     /// The last piece of its answer was handed to the connection.
-    pub(crate) answered: Option<Instant>,
+    pub(crate) answered_at: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Run {
-    scenario: Option<Scenario>,
-    marks: Vec<Mark>,
-    held: bool,
+struct ScenarioRun {
+    scenario: Option<ModelScenario>,
+    marks: Vec<RequestMark>,
+    is_held: bool,
 }
 
-struct Shared {
-    runs: Mutex<HashMap<String, Run>>,
-    news: Notify,
+struct ServerState {
+    runs: Mutex<HashMap<String, ScenarioRun>>,
+    arrivals: Notify,
     /// Answers held back wait for a permit.
     release: Semaphore,
 }
 
 /// The server. Ends when dropped.
 pub(crate) struct ModelServer {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     address: SocketAddr,
     serving: JoinHandle<()>,
 }
@@ -97,20 +97,26 @@ impl ModelServer {
             // Without it Nagle's algorithm, not docket, would be measured.
             drop(stream.set_nodelay(true));
         });
-        let shared =
-            Arc::new(Shared { runs: Mutex::default(), news: Notify::new(), release: Semaphore::new(0) });
-        let router =
-            Router::new().route("/{run}/chat/completions", post(answer)).with_state(Arc::clone(&shared));
+        let shared = Arc::new(ServerState {
+            runs: Mutex::default(),
+            arrivals: Notify::new(),
+            release: Semaphore::new(0),
+        });
+        let router = Router::new()
+            .route("/{run}/chat/completions", post(handle_request))
+            .with_state(Arc::clone(&shared));
         let serving = tokio::spawn(async move {
             // It serves until it is aborted.
             drop(axum::serve(listener, router).await);
         });
-        Ok(Self { shared, address, serving })
+        Ok(Self { state: shared, address, serving })
     }
 
     /// A model that plays `scenario`, under a name of its own.
-    pub(crate) fn model(&self, run: &str, scenario: Scenario) -> ModelRef {
-        self.shared.runs().insert(run.to_owned(), Run { scenario: Some(scenario), ..Run::default() });
+    pub(crate) fn model_ref(&self, run: &str, scenario: ModelScenario) -> ModelRef {
+        self.state
+            .runs()
+            .insert(run.to_owned(), ScenarioRun { scenario: Some(scenario), ..ScenarioRun::default() });
         ModelRef {
             provider: "openai".to_owned(),
             name: "bench".to_owned(),
@@ -119,23 +125,27 @@ impl ModelServer {
     }
 
     /// Waits until `count` requests of `run` have come; all of them.
-    pub(crate) async fn requests(&self, run: &str, count: usize) -> anyhow::Result<Vec<Mark>> {
-        self.requests_within(run, count, ARRIVAL_TIMEOUT).await
+    pub(crate) async fn wait_for_requests(
+        &self,
+        run: &str,
+        count: usize,
+    ) -> anyhow::Result<Vec<RequestMark>> {
+        self.wait_for_requests_within(run, count, ARRIVAL_TIMEOUT).await
     }
 
     /// As [`ModelServer::requests`], where they take longer.
-    pub(crate) async fn requests_within(
+    pub(crate) async fn wait_for_requests_within(
         &self,
         run: &str,
         count: usize,
         timeout: Duration,
-    ) -> anyhow::Result<Vec<Mark>> {
+    ) -> anyhow::Result<Vec<RequestMark>> {
         let enough = async {
             loop {
-                let news = self.shared.news.notified();
+                let news = self.state.arrivals.notified();
                 tokio::pin!(news);
                 news.as_mut().enable();
-                let marks = self.shared.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default();
+                let marks = self.state.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default();
                 if marks.len() >= count {
                     return marks;
                 }
@@ -149,13 +159,13 @@ impl ModelServer {
     }
 
     /// All requests of `run` so far.
-    pub(crate) fn marks(&self, run: &str) -> Vec<Mark> {
-        self.shared.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default()
+    pub(crate) fn marks(&self, run: &str) -> Vec<RequestMark> {
+        self.state.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default()
     }
 
     /// Lets the answer that is held back go.
     pub(crate) fn release(&self) {
-        self.shared.release.add_permits(1);
+        self.state.release.add_permits(1);
     }
 }
 
@@ -165,63 +175,63 @@ impl Drop for ModelServer {
     }
 }
 
-impl Shared {
-    fn runs(&self) -> MutexGuard<'_, HashMap<String, Run>> {
+impl ServerState {
+    fn runs(&self) -> MutexGuard<'_, HashMap<String, ScenarioRun>> {
         // Nothing panics under the lock, and marks are whole at any moment.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the request; the scenario, and whether its answer is to be held back.
-    fn came(&self, name: &str, turn: usize, came: Instant) -> Option<(Scenario, usize, bool)> {
+    fn record_arrival(&self, name: &str, turn: usize, came: Instant) -> Option<(ModelScenario, usize, bool)> {
         let mut runs = self.runs();
         let run = runs.get_mut(name)?;
         let scenario = run.scenario?;
-        run.marks.push(Mark { turn, came, answered: None });
-        let hold = scenario.hold_at == Some(turn) && !run.held;
-        run.held |= hold;
+        run.marks.push(RequestMark { turn, arrived_at: came, answered_at: None });
+        let hold = scenario.hold_at == Some(turn) && !run.is_held;
+        run.is_held |= hold;
         Some((scenario, run.marks.len() - 1, hold))
     }
 
-    fn answered(&self, name: &str, mark: usize) {
+    fn record_answer(&self, name: &str, mark: usize) {
         if let Some(mark) = self.runs().get_mut(name).and_then(|run| run.marks.get_mut(mark)) {
-            mark.answered = Some(Instant::now());
+            mark.answered_at = Some(Instant::now());
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Asked {
-    messages: Vec<AskedMessage>,
+struct ChatRequest {
+    messages: Vec<ChatMessage>,
 }
 
 #[derive(Deserialize)]
-struct AskedMessage {
+struct ChatMessage {
     role: String,
 }
 
-async fn answer(
-    State(shared): State<Arc<Shared>>,
+async fn handle_request(
+    State(shared): State<Arc<ServerState>>,
     Path(run): Path<String>,
     request: Request,
 ) -> Response<Body> {
     let came = Instant::now();
-    let Ok(body) = to_bytes(request.into_body(), REQUEST_BYTES_MAX).await else { return refused() };
-    let Ok(asked) = serde_json::from_slice::<Asked>(&body) else { return refused() };
+    let Ok(body) = to_bytes(request.into_body(), REQUEST_BYTES_MAX).await else { return bad_request() };
+    let Ok(asked) = serde_json::from_slice::<ChatRequest>(&body) else { return bad_request() };
     let turn = asked.messages.iter().filter(|message| message.role == "assistant").count();
-    let Some((scenario, mark, hold)) = shared.came(&run, turn, came) else { return refused() };
-    shared.news.notify_waiters();
+    let Some((scenario, mark, hold)) = shared.record_arrival(&run, turn, came) else { return bad_request() };
+    shared.arrivals.notify_waiters();
     if hold {
         // A client that goes away drops this and takes no permit.
         match shared.release.acquire().await {
             Ok(permit) => permit.forget(),
-            Err(_) => return refused(),
+            Err(_) => return bad_request(),
         }
     }
-    let pieces = said(scenario, turn);
+    let pieces = response_chunks(scenario, turn);
     let last = pieces.len() - 1;
     let pieces = pieces.into_iter().enumerate().map(move |(at, piece)| {
         if at == last {
-            shared.answered(&run, mark);
+            shared.record_answer(&run, mark);
         }
         Ok::<_, Infallible>(Bytes::from(format!("data: {piece}\n\n")))
     });
@@ -230,20 +240,20 @@ async fn answer(
     response
 }
 
-fn refused() -> Response<Body> {
+fn bad_request() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response
 }
 
 /// The chunks of the answer to the request for `turn`.
-fn said(scenario: Scenario, turn: usize) -> Vec<String> {
+fn response_chunks(scenario: ModelScenario, turn: usize) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
         json!({"id": "bench", "object": "chat.completion.chunk", "created": 0, "model": "bench",
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
         .to_string()
     };
-    let (delta, finish) = match call(scenario, turn) {
+    let (delta, finish) = match scenario_call(scenario, turn) {
         Some((name, args)) => {
             let function = json!({"name": name, "arguments": args.to_string()});
             let call =
@@ -257,22 +267,22 @@ fn said(scenario: Scenario, turn: usize) -> Vec<String> {
     vec![chunk(delta, Value::Null), chunk(json!({}), json!(finish)), usage.to_string(), "[DONE]".to_owned()]
 }
 
-fn call(scenario: Scenario, turn: usize) -> Option<(&'static str, Value)> {
+fn scenario_call(scenario: ModelScenario, turn: usize) -> Option<(&'static str, Value)> {
     if turn >= scenario.turns {
         return None;
     }
     Some(match scenario.tool {
-        Tool::Command => ("run_command", json!({"command": "true"})),
-        Tool::Files if makes_file(turn) => (
+        ScenarioTool::Command => ("run_command", json!({"command": "true"})),
+        ScenarioTool::Files if creates_file(turn) => (
             "create_file",
             json!({"path": format!("notes_{turn}.txt"), "content": format!("Note {turn}.\n").repeat(40)}),
         ),
-        Tool::Files => ("read_file", json!({"path": format!("notes_{}.txt", turn - 1)})),
+        ScenarioTool::Files => ("read_file", json!({"path": format!("notes_{}.txt", turn - 1)})),
     })
 }
 
 /// Whether the answer to the request for `turn` makes a file, under [`Tool::Files`].
-pub(crate) const fn makes_file(turn: usize) -> bool {
+pub(crate) const fn creates_file(turn: usize) -> bool {
     turn.is_multiple_of(2)
 }
 
@@ -281,11 +291,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_calls_its_tool_so_often_and_then_ends() {
-        let scenario = Scenario { tool: Tool::Files, turns: 3, hold_at: None };
-        let names: Vec<_> = (0..5).map(|turn| call(scenario, turn).map(|(name, _)| name)).collect();
+    fn scenario_calls_its_tool_each_turn_and_then_ends() {
+        let scenario = ModelScenario { tool: ScenarioTool::Files, turns: 3, hold_at: None };
+        let names: Vec<_> = (0..5).map(|turn| scenario_call(scenario, turn).map(|(name, _)| name)).collect();
         assert_eq!(names, [Some("create_file"), Some("read_file"), Some("create_file"), None, None]);
-        let chunks = said(scenario, 3);
+        let chunks = response_chunks(scenario, 3);
         assert!(chunks.iter().any(|chunk| chunk.contains(r#""finish_reason":"stop""#)));
         assert_eq!(chunks.last().map(String::as_str), Some("[DONE]"));
     }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::report::rate;
+use crate::report::rate_per_second;
 
 /// As the SQLite store has them; see `store/sqlite/open.rs`.
 const PRAGMAS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000; \
@@ -26,7 +26,7 @@ pub(crate) enum RawCommits {
 
 impl RawCommits {
     /// A database of its own beside the store's.
-    pub(crate) fn sqlite(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open_sqlite(folder: &Path) -> anyhow::Result<Self> {
         let conn =
             rusqlite::Connection::open(folder.join("raw.db")).context("the raw database cannot be opened")?;
         conn.execute_batch(PRAGMAS).context("the raw database does not take its pragmas")?;
@@ -38,7 +38,7 @@ impl RawCommits {
     }
 
     /// A table of its own in the schema that `url` names by its search path.
-    pub(crate) async fn postgres(url: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn open_postgres(url: &str) -> anyhow::Result<Self> {
         let mut conn = PgConnection::connect(url).await.context("the server cannot be reached")?;
         sqlx::query("CREATE TABLE raw (n BIGSERIAL PRIMARY KEY, hash BYTEA NOT NULL, payload TEXT NOT NULL)")
             .execute(&mut conn)
@@ -48,7 +48,7 @@ impl RawCommits {
     }
 
     /// Begins a transaction that sees what there is now, and goes on seeing it; for PostgreSQL.
-    pub(crate) async fn hold_a_snapshot(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn hold_snapshot(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("BEGIN ISOLATION LEVEL REPEATABLE READ").execute(&mut *conn).await?;
             sqlx::query("SELECT count(*) FROM raw").execute(&mut *conn).await?;
@@ -57,7 +57,7 @@ impl RawCommits {
     }
 
     /// Ends it.
-    pub(crate) async fn let_go(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn release_snapshot(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("COMMIT").execute(&mut *conn).await?;
         }
@@ -65,7 +65,11 @@ impl RawCommits {
     }
 
     /// Commits rows one by one for `time`; commits per second.
-    pub(crate) async fn commits_per_s(&mut self, payload: &str, time: Duration) -> anyhow::Result<f64> {
+    pub(crate) async fn measure_commits_per_s(
+        &mut self,
+        payload: &str,
+        time: Duration,
+    ) -> anyhow::Result<f64> {
         let hash = blake3::hash(payload.as_bytes());
         match self {
             // The connection answers on this thread, as the writer's does on its own.
@@ -77,7 +81,7 @@ impl RawCommits {
                     insert.execute((&hash.as_bytes()[..], payload))?;
                     commits += 1;
                 }
-                Ok(rate(commits, started.elapsed()))
+                Ok(rate_per_second(commits, started.elapsed()))
             }),
             Self::Postgres(conn) => {
                 let started = Instant::now();
@@ -87,7 +91,7 @@ impl RawCommits {
                     insert.bind(&hash.as_bytes()[..]).bind(payload).execute(&mut *conn).await?;
                     commits += 1;
                 }
-                Ok(rate(commits, started.elapsed()))
+                Ok(rate_per_second(commits, started.elapsed()))
             }
         }
     }

@@ -7,16 +7,16 @@ use docket_schema::{
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{Epoch, EventHash, Turn},
-    run::{Complexity, EventMeta, Prompts, RunEvent, RunState},
+    run::{EventMeta, RunEvent, RunPrompts, RunState, TaskComplexity},
 };
 use docket_worker::{
-    engine::{self, Act, prompt},
-    run::{Material, RequestProof, announce, rendered},
+    engine::{self, Action, prompt},
+    run::{BlobCache, RequestProof, intent_events, render_call},
     tools,
     workspace::MemoryBlobs,
 };
 
-use crate::harness::{backlog::Held, stream};
+use crate::harness::{backlog::LeasedRun, synthetic_events};
 
 /// A run as its log holds it, and the blobs that it names.
 pub(crate) struct SyntheticRun {
@@ -27,54 +27,60 @@ pub(crate) struct SyntheticRun {
 
 impl SyntheticRun {
     /// A run of at least `count` events, in the middle of it: the engine is to decide next.
-    pub(crate) async fn new(held: Held, count: usize) -> anyhow::Result<Self> {
-        let specs = tools::specs();
-        let project = prompt::Project::default();
+    pub(crate) async fn new(held: LeasedRun, count: usize) -> anyhow::Result<Self> {
+        let specs = tools::core_tool_specs();
+        let project = prompt::ProjectLayer::default();
         let texts = [
-            prompt::system(&specs, &project).into_bytes(),
+            prompt::system_prompt(&specs, &project).into_bytes(),
             serde_json::to_vec(&specs).context("tool specifications")?,
-            prompt::task("A task of docket bench", "Nothing is asked.", &[], Complexity::Low).into_bytes(),
+            prompt::task_prompt("A task of docket bench", "Nothing is asked.", &[], TaskComplexity::Low)
+                .into_bytes(),
         ];
-        let material = Material::new(MemoryBlobs::default());
-        let [system, tools, task] = texts.each_ref().map(|text| BlobRef::of(text));
+        let material = BlobCache::new(MemoryBlobs::default());
+        let [system, tools, task] = texts.each_ref().map(|text| BlobRef::for_bytes(text));
         for text in &texts {
-            material.keep(BlobRef::of(text), Bytes::from(text.clone()));
+            material.insert(BlobRef::for_bytes(text), Bytes::from(text.clone()));
         }
         let mut run = Self { events: Vec::new(), blobs: texts.into(), state: RunState::default() };
-        run.push(Turn(0), stream::begun(held, Prompts { system, tools, task }))?;
-        let engine = engine::newest("react").context("the engine")?;
+        run.push_event(
+            Turn(0),
+            synthetic_events::long_run_started(held, RunPrompts { system, tools, task }),
+        )?;
+        let engine = engine::newest_engine("react").context("the engine")?;
         loop {
             let decision = engine.decide(&run.state);
-            if run.events.len() >= count && matches!(decision.act, Act::CallModel(_)) {
+            if run.events.len() >= count && matches!(decision.act, Action::CallModel(_)) {
                 break;
             }
             let proof = match &decision.act {
-                Act::CallModel(call) => Some(RequestProof::of(&rendered(&material, call).await?)),
-                Act::RunTools(_)
-                | Act::RunGates(_)
-                | Act::Compact(_)
-                | Act::Conclude(_)
-                | Act::Pause
-                | Act::Block { .. }
-                | Act::End { .. } => None,
+                Action::CallModel(call) => {
+                    Some(RequestProof::from_rendered(&render_call(&material, call).await?))
+                }
+                Action::RunTools(_)
+                | Action::RunGates(_)
+                | Action::Compact(_)
+                | Action::Conclude(_)
+                | Action::Pause
+                | Action::Block { .. }
+                | Action::End { .. } => None,
             };
-            for (turn, event) in announce(&run.state, &decision, proof) {
-                run.push(turn, event)?;
+            for (turn, event) in intent_events(&run.state, &decision, proof) {
+                run.push_event(turn, event)?;
             }
             let turn = run.state.turn;
-            if matches!(decision.act, Act::CallModel(_)) {
-                run.push(turn, stream::answered(turn))?;
+            if matches!(decision.act, Action::CallModel(_)) {
+                run.push_event(turn, synthetic_events::model_answered(turn))?;
             } else {
-                run.push(turn, stream::finished(turn))?;
-                if let Some(taken) = stream::snapshot_of(turn) {
-                    run.push(turn, taken)?;
+                run.push_event(turn, synthetic_events::tool_finished(turn))?;
+                if let Some(taken) = synthetic_events::turn_snapshot(turn) {
+                    run.push_event(turn, taken)?;
                 }
             }
         }
         Ok(run)
     }
 
-    fn push(&mut self, turn: Turn, event: impl Into<RunEvent>) -> anyhow::Result<()> {
+    fn push_event(&mut self, turn: Turn, event: impl Into<RunEvent>) -> anyhow::Result<()> {
         let event = event.into();
         self.events.push(event.encode(turn));
         let meta = EventMeta { seq: self.state.seq.next(), hash: EventHash::ZERO, turn, epoch: Epoch(1) };

@@ -7,20 +7,20 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use docket_sandbox::TOOL_HOMES;
+use docket_sandbox::TOOL_HOME_VARIABLES;
 use docket_worker::process::{ChildHandle, ChildLog, ChildSpec, start_child};
 
 use super::{
-    docket_binary::{Site, log_tail},
-    places::Served,
+    bench_folder::ServedCoordinator,
+    docket_binary::{GroupSite, log_tail},
 };
 
 /// A worker that has not reported by then does not start here.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often its report is looked for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long it may take to end its runs.
-const END_GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// A started supervisor. Dropping it kills it.
 pub(crate) struct WorkerProcess {
@@ -30,12 +30,21 @@ pub(crate) struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts a supervisor with `slots` slots for `served`, and waits until it asks for work.
-    pub(crate) async fn start(site: &Site, served: &Served, slots: u32) -> anyhow::Result<Self> {
-        Self::named("bench", site, served, slots).await
+    pub(crate) async fn start(
+        site: &GroupSite,
+        served: &ServedCoordinator,
+        slots: u32,
+    ) -> anyhow::Result<Self> {
+        Self::start_named("bench", site, served, slots).await
     }
 
     /// The same, one of several: each has a folder of its own.
-    pub(crate) async fn named(name: &str, site: &Site, served: &Served, slots: u32) -> anyhow::Result<Self> {
+    pub(crate) async fn start_named(
+        name: &str,
+        site: &GroupSite,
+        served: &ServedCoordinator,
+        slots: u32,
+    ) -> anyhow::Result<Self> {
         let log = site.folder.join("worker.log");
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let spec = ChildSpec {
@@ -55,7 +64,7 @@ impl WorkerProcess {
             ],
             inherit: ["PATH", "HOME", "LANG", "TMPDIR"]
                 .into_iter()
-                .chain(TOOL_HOMES)
+                .chain(TOOL_HOME_VARIABLES)
                 .map(OsString::from)
                 .collect(),
             stdin_payload: Vec::new(),
@@ -63,24 +72,24 @@ impl WorkerProcess {
         };
         let child = start_child(spec).await.context("the worker does not start")?;
         let mut worker = Self { child, log };
-        worker.ready(name, served).await?;
+        worker.wait_until_ready(name, served).await?;
         Ok(worker)
     }
 
     /// Waits until the coordinator has heard of it.
-    async fn ready(&mut self, name: &str, served: &Served) -> anyhow::Result<()> {
+    async fn wait_until_ready(&mut self, name: &str, served: &ServedCoordinator) -> anyhow::Result<()> {
         let (store, started) = (served.running.handle().store(), Instant::now());
         loop {
-            let (_, workers) = store.status(docket_schema::ids::Timestamp(0)).await?;
+            let (_, workers) = store.read_status(docket_schema::ids::Timestamp(0)).await?;
             if workers.iter().any(|worker| worker.name == name) {
                 return Ok(());
             }
-            let ended = tokio::time::timeout(LOOK, self.child.wait()).await;
+            let ended = tokio::time::timeout(POLL_INTERVAL, self.child.wait()).await;
             if let Ok(ended) = ended {
-                bail!("the worker ended ({:?}): {}", ended?, self.last_words());
+                bail!("the worker ended ({:?}): {}", ended?, self.log_tail());
             }
             if started.elapsed() > START_TIMEOUT {
-                bail!("the worker asked for no work within {START_TIMEOUT:?}: {}", self.last_words());
+                bail!("the worker asked for no work within {START_TIMEOUT:?}: {}", self.log_tail());
             }
         }
     }
@@ -91,13 +100,13 @@ impl WorkerProcess {
     }
 
     /// The end of its log, for a reason.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         log_tail(&self.log)
     }
 
     /// Ends it in order.
-    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
-        self.child.terminate(END_GRACE).await.context("the worker could not be waited for")?;
+    pub(crate) async fn shut_down(mut self) -> anyhow::Result<()> {
+        self.child.terminate(SHUTDOWN_GRACE).await.context("the worker could not be waited for")?;
         Ok(())
     }
 }

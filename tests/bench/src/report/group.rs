@@ -2,7 +2,7 @@
 
 /// A group of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Group {
+pub(crate) enum FigureGroup {
     /// Appends to the SQLite store
     Sqlite,
     /// Appends to the PostgreSQL store
@@ -47,7 +47,7 @@ pub(crate) enum Group {
     Search,
 }
 
-impl Group {
+impl FigureGroup {
     /// All groups, in the order they run: what needs a quiet machine first.
     pub(crate) const ALL: [Self; 21] = [
         Self::Latency,
@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// Whether it is measured at a PostgreSQL server.
-    pub(crate) const fn wants_postgres(self) -> bool {
+    pub(crate) const fn needs_postgres(self) -> bool {
         matches!(
             self,
             Self::Postgres

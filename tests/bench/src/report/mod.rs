@@ -7,8 +7,8 @@ mod listing;
 mod results;
 mod stats;
 
-pub(crate) use effort::Effort;
-pub(crate) use group::Group;
+pub(crate) use effort::EffortLevel;
+pub(crate) use group::FigureGroup;
 pub(crate) use listing::list_figures;
-pub(crate) use results::{LEFT_OUT, Report};
-pub(crate) use stats::{Samples, rate};
+pub(crate) use results::{BenchReport, LEFT_OUT};
+pub(crate) use stats::{Samples, rate_per_second};

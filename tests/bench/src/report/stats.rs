@@ -33,7 +33,7 @@ impl Extend<f64> for Samples {
 }
 
 /// How often something happened in a time.
-pub(crate) fn rate(count: u64, time: Duration) -> f64 {
+pub(crate) fn rate_per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
@@ -60,6 +60,6 @@ mod tests {
 
     #[test]
     fn a_rate_is_per_second() {
-        assert!((rate(10, Duration::from_millis(500)) - 20.0).abs() < 1e-9);
+        assert!((rate_per_second(10, Duration::from_millis(500)) - 20.0).abs() < 1e-9);
     }
 }

@@ -2,46 +2,57 @@
 
 use super::*;
 
-fn called(tool: &'static str, bytes: usize) -> Called {
-    Called { tool, path: 0, bytes, fails: false, lines: WHOLE }
+fn simulated_call(tool: &'static str, bytes: usize) -> SimulatedCall {
+    SimulatedCall { tool, path: 0, bytes, fails: false, lines: FULL_FILE }
 }
 
-fn brought(says: String, calls: Vec<Called>, summary: u8) -> Brought {
-    Brought { thinks: false, says: says.leak(), calls, told: false, counted: true, summary }
+fn simulated_turn(says: String, calls: Vec<SimulatedCall>, summary: u8) -> SimulatedTurn {
+    SimulatedTurn {
+        thinks: false,
+        says: says.leak(),
+        calls,
+        has_user_message: false,
+        reports_usage: true,
+        summary,
+    }
 }
 
-fn decides(n: usize, summary: u8) -> Brought {
-    brought(format!("DECISION{n}: value {} holds.", n * 7), vec![called("run_command", 4000)], summary)
+fn deciding_turn(n: usize, summary: u8) -> SimulatedTurn {
+    simulated_turn(
+        format!("DECISION{n}: value {} holds.", n * 7),
+        vec![simulated_call("run_command", 4000)],
+        summary,
+    )
 }
 
 /// All that a model reads.
-fn all_of(talk: &Talk) -> String {
-    talk.said().iter().map(|message| format!("{message:?}\n")).collect()
+fn conversation_text(talk: &SimulatedRun) -> String {
+    talk.messages().iter().map(|message| format!("{message:?}\n")).collect()
 }
 
 #[test]
-fn whatever_becomes_of_a_summary_what_was_decided_is_kept() {
+fn decisions_are_kept_regardless_of_summaries() {
     // An empty one, one that fails, one that is cut: and each after a good one, and without.
     for bad in 1..4 {
         for good in [false, true] {
-            let mut talk = Talk::new(12_000);
+            let mut talk = SimulatedRun::new(12_000);
             let mut first = usize::MAX;
             for n in 0..60 {
                 let summary = if good && first == usize::MAX { 0 } else { bad };
-                talk.turn(&decides(n, summary)).expect("holds");
+                talk.run_turn(&deciding_turn(n, summary)).expect("holds");
                 if talk.summaries > 0 && first == usize::MAX {
                     first = n;
                 }
             }
             assert!(talk.summaries >= 2, "{} summaries", talk.summaries);
-            let all = all_of(&talk);
+            let all = conversation_text(&talk);
             let from = if good { first } else { 0 };
             for n in from..60 {
                 assert!(all.contains(&format!("DECISION{n}: ")), "{bad} {good}: {n} is forgotten\n{all}");
             }
             assert_eq!(all.contains("Much was done."), good, "{bad}: {all}");
             assert!(!all.contains("Much w\""), "what was cut is no summary: {all}");
-            let summary = talk.state.transcript.summary().expect("one");
+            let summary = talk.state.transcript.summary_text().expect("one");
             assert!(!summary.contains("You gave no plan"), "nobody said that: {summary}");
             assert!(!summary.contains("it began: [run_command"), "quoted twice: {summary}");
             assert!(summary.contains("- called run_command `make`: done, "), "{summary}");
@@ -50,18 +61,19 @@ fn whatever_becomes_of_a_summary_what_was_decided_is_kept() {
 }
 
 #[test]
-fn what_was_said_beside_a_step_that_goes_is_kept() {
-    let mut talk = Talk::new(12_000);
+fn text_next_to_a_removed_step_is_kept() {
+    let mut talk = SimulatedRun::new(12_000);
     for n in 0..40 {
         // Nothing is found, and something is decided.
-        let calls = vec![called("search_codebase", 100)];
-        talk.turn(&brought(format!("DECISION{n}: {}", "since so it is ".repeat(12)), calls, 0))
+        let calls = vec![simulated_call("search_codebase", 100)];
+        talk.run_turn(&simulated_turn(format!("DECISION{n}: {}", "since so it is ".repeat(12)), calls, 0))
             .expect("holds");
-        talk.turn(&brought(String::new(), vec![called("run_command", 1000)], 0)).expect("holds");
+        talk.run_turn(&simulated_turn(String::new(), vec![simulated_call("run_command", 1000)], 0))
+            .expect("holds");
         if talk.summaries > 0 {
             break;
         }
-        let all = all_of(&talk);
+        let all = conversation_text(&talk);
         for decided in 0..=n {
             assert!(all.contains(&format!("DECISION{decided}: ")), "{n}: {decided} is forgotten: {all}");
         }
@@ -70,42 +82,48 @@ fn what_was_said_beside_a_step_that_goes_is_kept() {
 }
 
 #[test]
-fn a_summary_that_is_made_by_rule_again_and_again_has_a_bound() {
-    let mut talk = Talk::new(8000);
+fn repeated_rule_based_summaries_are_bounded() {
+    let mut talk = SimulatedRun::new(8000);
     for n in 0..300 {
         let says = format!("DECISION{n}: {}", "words and more words ".repeat(20));
-        talk.turn(&brought(says, vec![called("run_command", 3000)], 2)).expect("holds");
+        talk.run_turn(&simulated_turn(says, vec![simulated_call("run_command", 3000)], 2)).expect("holds");
     }
-    let summary = talk.state.transcript.summary().expect("one");
+    let summary = talk.state.transcript.summary_text().expect("one");
     assert!(summary.len() <= 4096, "{}", summary.len());
     assert!(summary.contains(" older lines are left out]"), "{summary}");
     assert!(summary.contains("DECISION28"), "the latest stand there: {summary}");
 }
 
 #[test]
-fn a_summary_that_follows_another_is_asked_to_keep_it() {
-    let mut talk = Talk::new(12_000);
+fn later_summary_is_asked_to_keep_the_earlier_one() {
+    let mut talk = SimulatedRun::new(12_000);
     let mut asked = Vec::new();
     for n in 0..60 {
         let summaries = talk.summaries;
         let state = talk.state.clone();
-        talk.turn(&decides(n, 0)).expect("holds");
+        talk.run_turn(&deciding_turn(n, 0)).expect("holds");
         if talk.summaries > summaries {
-            asked.push(state.transcript.summary().is_some());
+            asked.push(state.transcript.summary_text().is_some());
         }
     }
     assert!(asked.len() >= 2 && !asked[0] && asked[1], "{asked:?}");
-    let again = talk.asked_again;
+    let again = talk.merged_summaries;
     assert_eq!(again, asked.iter().filter(|again| **again).count());
 }
 
 #[test]
-fn a_long_run_is_made_shorter_rarely_and_by_much() {
-    let usual = || vec![called("run_command", 4400), called("edit_file", 600), called("run_command", 200)];
-    let large = || vec![called("run_command", 20_000)];
-    let small = || vec![called("run_command", 300)];
-    type Made = fn() -> Vec<Called>;
-    let runs: [(u64, Made, usize, usize); 4] = [
+fn long_run_is_compacted_rarely_and_substantially() {
+    let usual = || {
+        vec![
+            simulated_call("run_command", 4400),
+            simulated_call("edit_file", 600),
+            simulated_call("run_command", 200),
+        ]
+    };
+    let large = || vec![simulated_call("run_command", 20_000)];
+    let small = || vec![simulated_call("run_command", 300)];
+    type CallsFn = fn() -> Vec<SimulatedCall>;
+    let runs: [(u64, CallsFn, usize, usize); 4] = [
         (32_768, large, 25, 13),
         (14_000, usual, 60, 40),
         (14_000, small, 120, 12),
@@ -113,9 +131,9 @@ fn a_long_run_is_made_shorter_rarely_and_by_much() {
     ];
     for (whole, calls, turns, most) in runs {
         for summary in [0, 2] {
-            let mut talk = Talk::new(whole);
+            let mut talk = SimulatedRun::new(whole);
             for n in 0..turns {
-                talk.turn(&brought(format!("Step {n}."), calls(), summary)).expect("holds");
+                talk.run_turn(&simulated_turn(format!("Step {n}."), calls(), summary)).expect("holds");
             }
             let count = talk.shortened.len();
             assert!(count >= 2 && count <= most, "{whole}: {count} times in {turns} turns");

@@ -3,10 +3,10 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, run};
+use docket_tests::system::{TestProgram, run_program};
 
 /// What bash offers for a line whose last word is to be completed.
-async fn offered(script: &Path, line: &str) -> Result<Vec<String>> {
+async fn offered_completions(script: &Path, line: &str) -> Result<Vec<String>> {
     // As readline calls it: the words, which of them, and the command, the word and the one before.
     let ask = r#"
 set -eu
@@ -28,17 +28,17 @@ if [ "${#COMPREPLY[@]}" -gt 0 ]; then printf '%s\n' "${COMPREPLY[@]}"; fi
         script.as_os_str(),
         line.as_ref(),
     ];
-    let said = run(Tool::Bash, Path::new("/"), &[], &args).await?;
+    let said = run_program(TestProgram::Bash, Path::new("/"), &[], &args).await?;
     ensure!(said.stderr.is_empty(), "{line}: {}", said.stderr);
-    Ok(said.ok()?.lines().map(ToOwned::to_owned).collect())
+    Ok(said.into_stdout()?.lines().map(ToOwned::to_owned).collect())
 }
 
 #[tokio::test]
-async fn a_real_bash_completes_commands_and_flags() -> Result<()> {
+async fn bash_completes_commands_and_flags() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
     let script = folder.path().join("docket.bash");
-    std::fs::write(&script, run(Tool::Docket, folder.path(), &env, &["completions", "bash"]).await?.ok()?)?;
+    std::fs::write(&script, run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash"]).await?.into_stdout()?)?;
     // The line, what must be offered, and what must not be.
     let lines: [(&str, &[&str], &[&str]); 9] = [
         ("docket ", &["submit", "ps", "top", "verify", "--json"], &["--failpoints"]),
@@ -52,7 +52,7 @@ async fn a_real_bash_completes_commands_and_flags() -> Result<()> {
         ("docket nothing-like-it", &[], &["submit", "--json"]),
     ];
     for (line, has, lacks) in lines {
-        let offers = offered(&script, line).await?;
+        let offers = offered_completions(&script, line).await?;
         let is_there = |word: &&&str| offers.iter().any(|offer| offer == **word);
         let missing: Vec<_> = has.iter().filter(|word| !is_there(word)).collect();
         let wrong: Vec<_> = lacks.iter().filter(is_there).collect();
@@ -62,13 +62,13 @@ async fn a_real_bash_completes_commands_and_flags() -> Result<()> {
         );
     }
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        let script = run(Tool::Docket, folder.path(), &env, &["completions", shell]).await?.ok()?;
+        let script = run_program(TestProgram::Docket, folder.path(), &env, &["completions", shell]).await?.into_stdout()?;
         for word in ["submit", "verify", "archive", "restore", "older-than"] {
             ensure!(script.contains(word), "{shell} does not know {word}");
         }
         ensure!(!script.contains("failpoints"), "{shell} completes what no help names");
     }
-    let refused = run(Tool::Docket, folder.path(), &env, &["completions", "bash", "--json"]).await?;
+    let refused = run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash", "--json"]).await?;
     let said: serde_json::Value = serde_json::from_str(refused.stderr.trim()).context("JSON")?;
     ensure!(refused.code() == Some(2) && said["exit"] == 2, "{refused:?}");
     Ok(())

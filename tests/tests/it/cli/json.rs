@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Tool, room, run};
+use docket_tests::system::{FinishedProcess, TestProgram, acquire_scenario_slot, run_program};
 use serde_json::Value;
 
-use super::stage::{Stage, row};
+use super::home::{FilledHome, parse_row};
 
 /// What a command is to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum ExpectedJson {
     /// Lines of JSON, one at least.
     Said,
     /// As many lines of JSON as there are such things, which may be none.
@@ -20,7 +20,7 @@ enum Want {
     /// No: JSON with this exit code.
     Refused(i32),
 }
-use Want::{Listed, Refused, Said};
+use ExpectedJson::{Listed, Refused, Said};
 
 /// Commands without JSON, and why.
 const EXCUSED: [(&str, &str); 9] = [
@@ -47,7 +47,7 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
 ];
 
 /// What is wrong with an answer, if anything.
-fn fault(want: Want, done: &Finished) -> Option<String> {
+fn json_fault(want: ExpectedJson, done: &FinishedProcess) -> Option<String> {
     let not_json = |text: &str| {
         text.lines()
             .find(|line| serde_json::from_str::<Value>(line).is_err())
@@ -77,7 +77,7 @@ fn asks_for_json(text: &str, command: &str) -> bool {
 }
 
 #[test]
-fn json_is_asked_for_in_the_commands_own_arguments() {
+fn json_flag_detection_needs_the_commands_own_arguments() {
     for (text, asks) in [
         (r#"run(&["up", "-v", "--json"])"#, true),
         (r#"["up".as_ref(), "--json".as_ref()]"#, true),
@@ -89,14 +89,14 @@ fn json_is_asked_for_in_the_commands_own_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_speaks_json_where_a_script_may_read_it() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set().await?;
+async fn every_scriptable_command_supports_json() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = FilledHome::new().await?;
     let (task, second) = (stage.tasks[0].as_str(), stage.tasks[1].as_str());
     let run_id = stage.runs[0].as_str();
-    let (held, spare) = (stage.waiting().await?, stage.waiting().await?);
+    let (held, spare) = (stage.submit_waiting_task().await?, stage.submit_waiting_task().await?);
     let (held, spare) = (held.as_str(), spare.as_str());
-    let (repo, script) = (stage.repo()?, stage.script()?);
+    let (repo, script) = (stage.repo_path()?, stage.write_script()?);
     let (repo, script) = (repo.as_str(), script.as_str());
     let in_folder = |name: &str| stage.folder.path().join(name).display().to_string();
     let (man, out, copy, elsewhere) =
@@ -105,13 +105,13 @@ async fn every_command_speaks_json_where_a_script_may_read_it() -> Result<()> {
     let (tree, policy, report) = (in_folder("tree"), in_folder("policy.toml"), in_folder("report.json"));
     let (tree, policy, report) = (tree.as_str(), policy.as_str(), report.as_str());
     std::fs::write(policy, "[[rules]]\nid = \"no-push\"\nverdict = \"deny\"\ncommands = [\"git push *\"]\n")?;
-    let one = stage.backlog("one", &["One more"])?;
+    let one = stage.write_backlog("one", &["One more"])?;
     let folder = stage.folder.path().join("sandboxed");
     std::fs::create_dir(&folder)?;
     let sandboxed = folder.to_str().context("UTF-8")?;
     let model = ["--model", "scripted:s", "--script", script];
 
-    let commands: Vec<(&str, Vec<&str>, Want)> = vec![
+    let commands: Vec<(&str, Vec<&str>, ExpectedJson)> = vec![
         ("docket-man", vec!["man", man], Said),
         ("docket-doctor", vec!["doctor"], Said),
         ("docket-dashboard", vec!["dashboard", "--print"], Said),
@@ -213,8 +213,8 @@ async fn every_command_speaks_json_where_a_script_may_read_it() -> Result<()> {
     for (page, args, want) in &commands {
         // What stands behind `--` is not docket's.
         let at = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
-        let done = stage.coordinator.docket(&[&args[..at], &["--json"], &args[at..]].concat()).await?;
-        if let Some(fault) = fault(*want, &done) {
+        let done = stage.coordinator.run_docket(&[&args[..at], &["--json"], &args[at..]].concat()).await?;
+        if let Some(fault) = json_fault(*want, &done) {
             faults.push(format!(
                 "{page}: {fault}\n  {}\n  {}",
                 done.stdout.trim_end(),
@@ -226,7 +226,7 @@ async fn every_command_speaks_json_where_a_script_may_read_it() -> Result<()> {
     // A backlog that is taken in, and not a run.
     let backlog = [&["import", &one, "--repo", repo][..], &model, &["--json"]].concat();
     faults.extend(
-        fault(Said, &stage.coordinator.docket(&backlog).await?).map(|fault| format!("import: {fault}")),
+        json_fault(Said, &stage.coordinator.run_docket(&backlog).await?).map(|fault| format!("import: {fault}")),
     );
     ensure!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 
@@ -234,8 +234,8 @@ async fn every_command_speaks_json_where_a_script_may_read_it() -> Result<()> {
     let known: Vec<&str> =
         tried.chain(EXCUSED.map(|(page, _)| page)).chain(ELSEWHERE.map(|(page, ..)| page)).collect();
     let env = [("DOCKET_HOME", stage.coordinator.home().as_os_str())];
-    let pages = run(Tool::Docket, stage.folder.path(), &env, &["man", man, "--json"]).await?.ok()?;
-    let pages: Vec<String> = serde_json::from_value(row(&pages)?["pages"].clone())?;
+    let pages = run_program(TestProgram::Docket, stage.folder.path(), &env, &["man", man, "--json"]).await?.into_stdout()?;
+    let pages: Vec<String> = serde_json::from_value(parse_row(&pages)?["pages"].clone())?;
     let pages: BTreeSet<&str> = pages.iter().map(|page| page.trim_end_matches(".1")).collect();
     let all: BTreeSet<&str> = known.iter().copied().collect();
     ensure!(all.len() == known.len(), "a command stands in two lists");

@@ -3,18 +3,18 @@
 use std::{collections::BTreeSet, ffi::OsStr};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, run, say};
+use docket_tests::system::{TestProgram, run_program, print_notice};
 
-use super::stage::row;
+use super::home::parse_row;
 
 #[tokio::test]
-async fn every_command_has_a_page_that_roff_reads() -> Result<()> {
+async fn every_command_has_a_valid_man_page() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (home, pages) = (folder.path().join("home"), folder.path().join("man1"));
     let pages_arg = pages.to_str().context("UTF-8")?;
     let env = [("DOCKET_HOME", home.as_os_str())];
-    let said = run(Tool::Docket, folder.path(), &env, &["man", pages_arg, "--json"]).await?.ok()?;
-    let told: BTreeSet<String> = serde_json::from_value(row(&said)?["pages"].clone())?;
+    let said = run_program(TestProgram::Docket, folder.path(), &env, &["man", pages_arg, "--json"]).await?.into_stdout()?;
+    let told: BTreeSet<String> = serde_json::from_value(parse_row(&said)?["pages"].clone())?;
     let files = std::fs::read_dir(&pages)?.map(|file| Ok(file?.file_name().to_string_lossy().into_owned()));
     let files = files.collect::<Result<BTreeSet<String>>>()?;
     ensure!(told == files && files.len() > 70, "{told:?}\n{files:?}");
@@ -36,7 +36,7 @@ async fn every_command_has_a_page_that_roff_reads() -> Result<()> {
         }
         let mut args = path.clone();
         args.push("--help".to_owned());
-        let help = run(Tool::Docket, folder.path(), &env, &args).await?.ok()?;
+        let help = run_program(TestProgram::Docket, folder.path(), &env, &args).await?.into_stdout()?;
         let (_, commands) = help.split_once("Commands:\n").context("commands")?;
         let names = commands.lines().take_while(|line| !line.is_empty());
         // What is further in goes on with the line before.
@@ -48,18 +48,18 @@ async fn every_command_has_a_page_that_roff_reads() -> Result<()> {
     ensure!(seen == files, "pages of no command: {:?}", files.difference(&seen));
 
     let groff = folder.path().join("docket.1");
-    std::fs::write(&groff, run(Tool::Docket, folder.path(), &env, &["man"]).await?.ok()?)?;
+    std::fs::write(&groff, run_program(TestProgram::Docket, folder.path(), &env, &["man"]).await?.into_stdout()?)?;
     let mut read = 0;
     for page in files.iter().map(|page| pages.join(page)).chain([groff]) {
         let args: [&OsStr; 5] =
             ["-man".as_ref(), "-ww".as_ref(), "-z".as_ref(), "-Tutf8".as_ref(), page.as_os_str()];
-        match run(Tool::Groff, folder.path(), &[], &args).await {
+        match run_program(TestProgram::Groff, folder.path(), &[], &args).await {
             Ok(done) => {
                 ensure!(done.success() && done.stderr.is_empty(), "{}: {}", page.display(), done.stderr);
                 read += 1;
             }
             Err(_) => {
-                say("no groff here: the pages' structure was checked, and no roff has read them");
+                print_notice("no groff here: the pages' structure was checked, and no roff has read them");
                 ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
                 break;
             }

@@ -1,27 +1,27 @@
 //! Progress stands on a terminal's standard error while work goes on, and nowhere else.
 
 use anyhow::{Result, ensure};
-use docket_tests::system::room;
+use docket_tests::system::acquire_scenario_slot;
 
-use super::stage::{Stage, TITLE};
-use crate::terminal::{Errors, Terminal};
+use super::home::{FilledHome, TITLE};
+use crate::terminal::{StderrTarget, TestTerminal};
 
 /// What moves, and is written with every screen of it.
 const SPINNER: [&str; 4] = ["| ", "/ ", "- ", "\\ "];
 
 /// A command, and what is set in its environment.
-type Call<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+type CommandCall<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
-fn shows(raw: &str, what: &str) -> bool {
+fn has_progress(raw: &str, what: &str) -> bool {
     raw.contains(what) && SPINNER.iter().any(|sign| raw.contains(sign))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_work_shows_its_progress_to_a_person_alone() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set().await?;
+async fn progress_is_shown_only_on_a_terminal() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = FilledHome::new().await?;
     let (home, run) = (stage.coordinator.home(), stage.runs[0].as_str());
-    let (repo, script, more) = (stage.repo()?, stage.script()?, stage.backlog("more", &[TITLE, "b", "c"])?);
+    let (repo, script, more) = (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE, "b", "c"])?);
     let file = |name: &str| stage.folder.path().join(name).display().to_string();
     let (exported, copy) = (file("run.docket"), file("copy.db"));
     let elsewhere = file("elsewhere");
@@ -44,31 +44,31 @@ async fn long_work_shows_its_progress_to_a_person_alone() -> Result<()> {
     ];
     for (args, counted) in all {
         let named = args.join(" ");
-        let terminal = Terminal::open_sized(home, &[], args, (80, 24), Errors::Shown)?;
-        let (status, _, raw, screen) = terminal.finished_with_screen()?;
+        let terminal = TestTerminal::open_sized(home, &[], args, (80, 24), StderrTarget::Shown)?;
+        let (status, _, raw, screen) = terminal.wait_for_screen_output()?;
         ensure!(status.success(), "{named}: {status} {raw}");
-        ensure!(shows(&raw, counted), "{named} shows no progress: {raw:?}");
+        ensure!(has_progress(&raw, counted), "{named} shows no progress: {raw:?}");
         // Cleared: what stands there in the end is what it said.
         let stays = screen
             .lines()
             .any(|line| line.contains("left") || SPINNER.iter().any(|sign| line.starts_with(sign)));
         ensure!(!stays, "{named} leaves its progress:\n{screen}");
     }
-    let quiet: [Call<'_>; 3] = [
+    let quiet: [CommandCall<'_>; 3] = [
         (&["verify", "--json"], &[]),
         (&["cost", "--batch", "todo", "--json"], &[]),
         (&["verify"], &[("TERM", "dumb")]),
     ];
     for (args, env) in quiet {
-        let terminal = Terminal::open_sized(home, env, args, (80, 24), Errors::Shown)?;
-        let (status, _, raw, _) = terminal.finished_with_screen()?;
+        let terminal = TestTerminal::open_sized(home, env, args, (80, 24), StderrTarget::Shown)?;
+        let (status, _, raw, _) = terminal.wait_for_screen_output()?;
         ensure!(
             status.success() && !raw.contains("\u{1b}[2K") && !raw.contains("\u{1b}[1A"),
             "{args:?}: {raw:?}"
         );
     }
     // A pipe for standard error gets nothing of it.
-    let piped = stage.coordinator.docket(&["verify"]).await?;
+    let piped = stage.coordinator.run_docket(&["verify"]).await?;
     ensure!(piped.success() && piped.stderr.is_empty() && !piped.stdout.contains('\u{1b}'), "{piped:?}");
     Ok(())
 }

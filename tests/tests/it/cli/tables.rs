@@ -1,21 +1,21 @@
 //! Tables fit the terminal they are shown on, and are whole where no terminal is.
 
 use anyhow::{Result, ensure};
-use docket_tests::system::room;
+use docket_tests::system::acquire_scenario_slot;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::stage::{Stage, TITLE};
-use crate::terminal::{Errors, Terminal};
+use super::home::{FilledHome, TITLE};
+use crate::terminal::{StderrTarget, TestTerminal};
 
 /// Every column that `ps` has.
 const COLUMNS: &str =
     "task,run,state,runs,age,queue,priority,model,engine,batch,failures,ended,message,title";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_line_of_a_table_is_wider_than_the_terminal_and_none_is_cut_in_a_pipe() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set().await?;
-    let (repo, script, more) = (stage.repo()?, stage.script()?, stage.backlog("more", &[TITLE])?);
+async fn tables_fit_the_terminal_and_are_complete_in_a_pipe() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = FilledHome::new().await?;
+    let (repo, script, more) = (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE])?);
     let (first, second, run) = (&stage.tasks[0], &stage.tasks[1], &stage.runs[0]);
     let both = format!("{first},{second}");
     let model = ["--model", "scripted:s", "--script", &script];
@@ -51,14 +51,14 @@ async fn no_line_of_a_table_is_wider_than_the_terminal_and_none_is_cut_in_a_pipe
         let named = args.join(" ");
         for columns in [60_u16, 80, 120] {
             let home = stage.coordinator.home();
-            let terminal = Terminal::open_sized(home, &[], args, (columns, 24), Errors::Elsewhere)?;
-            let (status, lines) = terminal.finished()?;
+            let terminal = TestTerminal::open_sized(home, &[], args, (columns, 24), StderrTarget::Elsewhere)?;
+            let (status, lines) = terminal.wait_for_lines()?;
             ensure!(status.success() && !lines.is_empty(), "{named}: {status} {lines:#?}");
             cut += usize::from(columns == 60 && lines.iter().any(|line| line.contains('…')));
             let wide = lines.iter().filter(|line| line.width() > usize::from(columns));
             faults.extend(wide.map(|line| format!("{named} at {columns}: {} columns: {line}", line.width())));
         }
-        let piped = stage.good(args).await?;
+        let piped = stage.docket_output(args).await?;
         faults.extend(
             whole
                 .iter()

@@ -19,22 +19,22 @@ use docket_schema::{
     ids::{QueueName, Seq, StreamId, TaskId, TreeHash},
     run::RunEvent,
     task::{SettingsPatch, TaskSpec, TaskState},
-    wire::{ChildView, TaskView},
+    api::{ChildView, TaskView},
 };
 use docket_tests::{
     model_server::ModelServer,
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
     system::{
-        Again, Append, Coordinator, History, LONG, LeaseTime, Place, Sample, Worker, WorkerOptions, room, say,
+        RepeatedWork, RecordedAppend, CoordinatorProcess, RunHistory, WAIT_MAX, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, print_notice,
     },
 };
 use docket_worker::{
-    bootstrap::{FailWhen, FailWhom, Failpoint},
-    model::{Provider, ScriptedModel},
+    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    model::{ModelProvider, ScriptedModel},
 };
 use tokio::task::JoinSet;
 
-use super::scenario::{Victim, place};
+use super::scenario::{Victim, new_place};
 
 const PARENT: &str = r#"
 [[turns]]
@@ -170,7 +170,7 @@ calls = [{ name = "complete_task", args = { summary = "made" } }]
 
 /// A parent and its children.
 #[derive(Debug, Clone, Copy)]
-struct Family {
+struct DelegatingRun {
     engine: &'static str,
     parent: &'static str,
     children: usize,
@@ -179,16 +179,16 @@ struct Family {
 }
 
 /// Two children of a `react` run.
-const REACT: Family = Family { engine: "react", parent: PARENT, children: 2, put_back: 0 };
+const REACT: DelegatingRun = DelegatingRun { engine: "react", parent: PARENT, children: 2, put_back: 0 };
 
 /// A child of the executor of a `review` run.
-const REVIEW: Family = Family { engine: "review", parent: REVIEW_PARENT, children: 1, put_back: 0 };
+const REVIEW: DelegatingRun = DelegatingRun { engine: "review", parent: REVIEW_PARENT, children: 1, put_back: 0 };
 
 /// Children of roles of the other engines that give work away.
-const OTHERS: [Family; 3] = [
-    Family { engine: "architect", parent: ARCHITECT_PARENT, children: 1, put_back: 0 },
-    Family { engine: "team", parent: TEAM_PARENT, children: 1, put_back: 1 },
-    Family { engine: "sop", parent: SOP_PARENT, children: 2, put_back: 0 },
+const OTHERS: [DelegatingRun; 3] = [
+    DelegatingRun { engine: "architect", parent: ARCHITECT_PARENT, children: 1, put_back: 0 },
+    DelegatingRun { engine: "team", parent: TEAM_PARENT, children: 1, put_back: 1 },
+    DelegatingRun { engine: "sop", parent: SOP_PARENT, children: 2, put_back: 0 },
 ];
 
 /// Epochs under which failpoints are set: the parent rests once, a kill makes another, and so does a lease that is lost
@@ -196,7 +196,7 @@ const OTHERS: [Family; 3] = [
 const EPOCHS: [u64; 3] = [1, 2, 3];
 
 /// What the undisturbed run came to.
-struct Undisturbed {
+struct UndisturbedFamily {
     tree: TreeHash,
     /// Answers of the models of the parent and of each child.
     answered: Vec<usize>,
@@ -208,7 +208,7 @@ struct Undisturbed {
     ends: BTreeSet<u64>,
 }
 
-async fn model(family: Family) -> Result<ModelServer> {
+async fn start_model_server(family: DelegatingRun) -> Result<ModelServer> {
     let scripts = [("parent", family.parent), ("makes", MAKES), ("looks", LOOKS)];
     let mut by_model = BTreeMap::new();
     for (name, script) in scripts {
@@ -217,8 +217,8 @@ async fn model(family: Family) -> Result<ModelServer> {
     Ok(ModelServer::start_by_model(by_model).await?)
 }
 
-async fn template(coordinator: &Coordinator, family: Family) -> Result<TaskSpec> {
-    let sample = Sample::new(&[("log.txt", "zero\n")])?;
+async fn submit_template(coordinator: &CoordinatorProcess, family: DelegatingRun) -> Result<TaskSpec> {
+    let sample = SampleRepository::new(&[("log.txt", "zero\n")])?;
     let args = ["--model", "openai:parent", "--queue", "template", "--engine", family.engine];
     let (task, spec) = sample.submit(coordinator, &args).await?;
     coordinator.client().cancel(task, "a template").await?;
@@ -229,17 +229,17 @@ async fn template(coordinator: &Coordinator, family: Family) -> Result<TaskSpec>
     })
 }
 
-async fn undisturbed(family: Family) -> Result<Undisturbed> {
-    let coordinator = Coordinator::start(place(None).await?, LeaseTime::Usual).await?;
-    let (spec, server) = (template(&coordinator, family).await?, model(family).await?);
+async fn play_undisturbed(family: DelegatingRun) -> Result<UndisturbedFamily> {
+    let coordinator = CoordinatorProcess::start(new_place(None).await?, LeaseDuration::Usual).await?;
+    let (spec, server) = (submit_template(&coordinator, family).await?, start_model_server(family).await?);
     let queue: QueueName = "undisturbed".parse()?;
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "parent")).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
-    let histories = histories(&coordinator, &view, family).await?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "parent")).await?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
+    let histories = family_histories(&coordinator, &view, family).await?;
     // What children answered is written by the coordinator: no worker is there to die.
-    let mut appends: Vec<Append> = histories.iter().flat_map(History::appends).collect();
+    let mut appends: Vec<RecordedAppend> = histories.iter().flat_map(RunHistory::appends).collect();
     appends.retain(|append| append.kinds != ["ChildAnswered"]);
     let seqs = appends.iter().map(|append| *append.seqs.start()).collect();
     let over = |kind: &String| matches!(kind.as_str(), "RunBlocked" | "RunEnded");
@@ -247,21 +247,21 @@ async fn undisturbed(family: Family) -> Result<Undisturbed> {
     let ends = ends.map(|append| *append.seqs.start()).collect();
     let parent = histories.first().context("a parent")?;
     let words = parent.envelopes.iter().filter(|event| event.kind == "Delegated").map(|event| event.seq.0);
-    let (tree, delegated) = (parent.tree().context("a tree at the end")?, words.collect());
-    let answered = histories.iter().map(|history| history.count("ModelAnswered")).collect();
-    ensure!(put_back(parent) == family.put_back, "what was put back: {}", parent.kinds());
+    let (tree, delegated) = (parent.final_tree().context("a tree at the end")?, words.collect());
+    let answered = histories.iter().map(|history| history.count_kind("ModelAnswered")).collect();
+    ensure!(count_restored_files(parent) == family.put_back, "what was put back: {}", parent.format_kinds());
     worker.drain().await?;
     coordinator.end_and_check().await?;
-    Ok(Undisturbed { tree, answered, seqs, delegated, ends })
+    Ok(UndisturbedFamily { tree, answered, seqs, delegated, ends })
 }
 
 /// The logs of the parent and of its children, each of which must have ended well by its first run.
-async fn histories(coordinator: &Coordinator, view: &TaskView, family: Family) -> Result<Vec<History>> {
+async fn family_histories(coordinator: &CoordinatorProcess, view: &TaskView, family: DelegatingRun) -> Result<Vec<RunHistory>> {
     let run = view.task.last_run.context("a run")?;
-    let children = coordinator.client().children(run).await?.children;
+    let children = coordinator.client().list_children(run).await?.children;
     let mut all = Vec::new();
     for task in std::iter::once(&view.task).chain(children.iter().map(|ChildView { view, .. }| &view.task)) {
-        let history = coordinator.history(task.last_run.context("a run")?).await?;
+        let history = coordinator.run_history(task.last_run.context("a run")?).await?;
         ensure!(
             task.state == TaskState::Completed && task.runs == 1 && task.failures == 0,
             "{} {:?} after {} runs: {:?}; {}",
@@ -269,7 +269,7 @@ async fn histories(coordinator: &Coordinator, view: &TaskView, family: Family) -
             task.state,
             task.runs,
             task.message,
-            history.kinds()
+            history.format_kinds()
         );
         all.push(history);
     }
@@ -278,7 +278,7 @@ async fn histories(coordinator: &Coordinator, view: &TaskView, family: Family) -
 }
 
 /// How many results say that something of their call was put back.
-fn put_back(history: &History) -> usize {
+fn count_restored_files(history: &RunHistory) -> usize {
     let ends = history.events.iter().filter_map(|event| match event {
         RunEvent::ToolFinished(end) => Some(&end.facts.put_back),
         _ => None,
@@ -286,7 +286,7 @@ fn put_back(history: &History) -> usize {
     ends.filter(|paths| !paths.is_empty()).count()
 }
 
-fn task_of(history: &History) -> Option<TaskId> {
+fn task_id(history: &RunHistory) -> Option<TaskId> {
     history.events.iter().find_map(|event| match event {
         RunEvent::RunStarted(started) => Some(started.task),
         _ => None,
@@ -295,33 +295,33 @@ fn task_of(history: &History) -> Option<TaskId> {
 
 /// Nobody died, for a lease was lost before the place of the kill came: the machine stood still.
 #[derive(Debug)]
-struct Stalled;
+struct StalledScenario;
 
-impl std::fmt::Display for Stalled {
+impl std::fmt::Display for StalledScenario {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("nobody died: a lease was lost before the place of the kill came")
     }
 }
 
-impl std::error::Error for Stalled {}
+impl std::error::Error for StalledScenario {}
 
 /// How often a kill is tried whose place a stall of the machine took away.
 const TRIES_MAX: usize = 3;
 
 /// One kill.
 #[derive(Debug, Clone, Copy)]
-struct Crash {
+struct FamilyCrash {
     victim: Victim,
     seq: u64,
-    when: FailWhen,
+    when: FailpointTiming,
 }
 
-impl Crash {
+impl FamilyCrash {
     fn failpoints(self, coordinator: i32) -> Vec<Failpoint> {
         let whom = match self.victim {
-            Victim::Run => FailWhom::Run,
-            Victim::Supervisor => FailWhom::Supervisor,
-            Victim::Coordinator => FailWhom::Process(coordinator),
+            Victim::Run => FailpointTarget::Run,
+            Victim::Supervisor => FailpointTarget::Supervisor,
+            Victim::Coordinator => FailpointTarget::Process(coordinator),
             Victim::Unanswered => return Vec::new(),
         };
         EPOCHS.map(|epoch| Failpoint { seq: self.seq, when: self.when, epoch, whom }).to_vec()
@@ -333,29 +333,29 @@ impl Crash {
 }
 
 /// Waits for the parent's end, and replaces who died; says how many did.
-async fn on(
-    crash: Crash,
-    host: &mut Arc<Coordinator>,
-    worker: &mut Worker,
+async fn wait_for_end(
+    crash: FamilyCrash,
+    host: &mut Arc<CoordinatorProcess>,
+    worker: &mut WorkerProcess,
     task: TaskId,
 ) -> Result<(TaskView, usize)> {
-    let deadline = tokio::time::Instant::now() + LONG;
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
     let mut kills = 0;
     loop {
-        ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.tail());
+        ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.log_tail());
         // Only one of its own may die.
         if let Some(own) = Arc::get_mut(host)
-            && own.process().ended().is_some()
+            && own.process().try_exit_status().is_some()
         {
             kills += 1;
             own.restart().await?;
         }
-        if worker.process().ended().is_some() {
+        if worker.process().try_exit_status().is_some() {
             kills += 1;
             let options = WorkerOptions { queue: Some(crash.queue()?), ..WorkerOptions::default() };
-            *worker = Worker::start(host, &options).await?;
+            *worker = WorkerProcess::start(host, &options).await?;
         }
-        if let Ok(view) = host.client().task(task).await
+        if let Ok(view) = host.client().get_task(task).await
             && view.task.state.is_ended()
         {
             return Ok((view, kills));
@@ -364,30 +364,30 @@ async fn on(
     }
 }
 
-async fn play(
-    (whole, family): (&Undisturbed, Family),
-    crash: Crash,
-    mut host: Arc<Coordinator>,
+async fn play_crash(
+    (whole, family): (&UndisturbedFamily, DelegatingRun),
+    crash: FamilyCrash,
+    mut host: Arc<CoordinatorProcess>,
     spec: &TaskSpec,
-) -> Result<Arc<Coordinator>> {
-    let (server, queue) = (model(family).await?, crash.queue()?);
+) -> Result<Arc<CoordinatorProcess>> {
+    let (server, queue) = (start_model_server(family).await?, crash.queue()?);
     let failpoints = crash.failpoints(host.pid());
     let options = WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
-    let mut worker = Worker::start(&host, &options).await?;
-    let task = host.submit_like(spec, &queue, server.model(Provider::OpenAi, "parent")).await?;
-    let played = on(crash, &mut host, &mut worker, task).await;
-    let logs = format!("{}\n{}", worker.tail(), host.tail());
+    let mut worker = WorkerProcess::start(&host, &options).await?;
+    let task = host.submit_like(spec, &queue, server.model_ref(ModelProvider::OpenAi, "parent")).await?;
+    let played = wait_for_end(crash, &mut host, &mut worker, task).await;
+    let logs = format!("{}\n{}", worker.log_tail(), host.log_tail());
     let checked = async {
         let (view, kills) = played?;
-        let all = histories(&host, &view, family).await?;
+        let all = family_histories(&host, &view, family).await?;
         let parent = all.first().context("a parent")?;
-        ensure!(parent.tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.kinds());
+        ensure!(parent.final_tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.format_kinds());
         for (history, answered) in all.iter().zip(&whole.answered) {
-            let kinds = || history.kinds();
-            ensure!(history.count("ModelAnswered") == *answered, "answers lost or doubled: {}", kinds());
-            ensure!(history.count("RunStarted") == 1 && history.count("RunEnded") == 1, "{}", kinds());
-            let Again { model_calls, batches } = history.again()?;
-            let recoveries = history.count("RunRecovered").max(1);
+            let kinds = || history.format_kinds();
+            ensure!(history.count_kind("ModelAnswered") == *answered, "answers lost or doubled: {}", kinds());
+            ensure!(history.count_kind("RunStarted") == 1 && history.count_kind("RunEnded") == 1, "{}", kinds());
+            let RepeatedWork { model_calls, batches } = history.repeated_work()?;
+            let recoveries = history.count_kind("RunRecovered").max(1);
             ensure!(
                 model_calls <= recoveries && batches <= recoveries,
                 "{model_calls}, {batches}: {}",
@@ -396,15 +396,15 @@ async fn play(
             history.verify(host.client()).await?;
         }
         for kind in ["Delegated", "ChildAnswered"] {
-            ensure!(parent.count(kind) + 1 == all.len(), "{kind} lost or doubled: {}", parent.kinds());
+            ensure!(parent.count_kind(kind) + 1 == all.len(), "{kind} lost or doubled: {}", parent.format_kinds());
         }
         let died = match crash.victim {
-            _ if crash.when == FailWhen::After && whole.ends.contains(&crash.seq) => true,
+            _ if crash.when == FailpointTiming::After && whole.ends.contains(&crash.seq) => true,
             Victim::Run => {
-                let ids = all.iter().filter_map(task_of);
+                let ids = all.iter().filter_map(task_id);
                 let mut crashed = 0;
                 for task in ids {
-                    let page = host.client().stream_events(&StreamId::Task(task), Seq(0), None).await?;
+                    let page = host.client().list_stream_events(&StreamId::Task(task), Seq(0), None).await?;
                     // On a machine that stands still its lease may be lost before its death is told.
                     let died = |kind: &str| matches!(kind, "TaskRunCrashed" | "TaskLeaseExpired");
                     crashed += page.events.iter().filter(|event| died(&event.kind)).count();
@@ -413,10 +413,10 @@ async fn play(
             }
             Victim::Supervisor | Victim::Coordinator | Victim::Unanswered => kills > 0,
         };
-        if !died && all.iter().any(|history| history.count("RunRecovered") > 0) {
-            return Err(Stalled.into());
+        if !died && all.iter().any(|history| history.count_kind("RunRecovered") > 0) {
+            return Err(StalledScenario.into());
         }
-        ensure!(died, "nobody died: {}", parent.kinds());
+        ensure!(died, "nobody died: {}", parent.format_kinds());
         Ok(())
     };
     checked.await.with_context(|| logs)?;
@@ -424,20 +424,20 @@ async fn play(
 }
 
 /// The deaths of one store.
-type Deaths = fn(&Undisturbed, bool) -> Vec<Crash>;
+type CrashSelection = fn(&UndisturbedFamily, bool) -> Vec<FamilyCrash>;
 
-const SIDES: [FailWhen; 2] = [FailWhen::Before, FailWhen::After];
+const SIDES: [FailpointTiming; 2] = [FailpointTiming::Before, FailpointTiming::After];
 
 /// Everybody, everywhere; each death on one of the stores.
-fn all(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
+fn all_crashes(whole: &UndisturbedFamily, is_postgres: bool) -> Vec<FamilyCrash> {
     let mut crashes = Vec::new();
     for victim in [Victim::Run, Victim::Supervisor, Victim::Coordinator, Victim::Unanswered] {
         let (seqs, sides) = match victim {
-            Victim::Unanswered => (&whole.delegated, &[FailWhen::After][..]),
+            Victim::Unanswered => (&whole.delegated, &[FailpointTiming::After][..]),
             Victim::Run | Victim::Supervisor | Victim::Coordinator => (&whole.seqs, &SIDES[..]),
         };
         let places = seqs.iter().flat_map(|seq| sides.iter().map(|when| (*seq, *when)));
-        crashes.extend(places.map(|(seq, when)| Crash { victim, seq, when }));
+        crashes.extend(places.map(|(seq, when)| FamilyCrash { victim, seq, when }));
     }
     // By pairs, so that either store has both sides of appends, and of each append somebody's death on both.
     let own = |nth: &usize| (nth / 2 + nth % 2) % 2 == usize::from(is_postgres);
@@ -445,77 +445,77 @@ fn all(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
 }
 
 /// Shared out over the stores, as the module says.
-fn in_turns(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
+fn alternating_crashes(whole: &UndisturbedFamily, is_postgres: bool) -> Vec<FamilyCrash> {
     let store = usize::from(is_postgres);
     let mut crashes = Vec::new();
     for (nth, seq) in whole.seqs.iter().copied().enumerate() {
         for (side, when) in SIDES.into_iter().enumerate() {
             let victim = if (nth + side) % 2 == store { Victim::Run } else { Victim::Supervisor };
-            crashes.push(Crash { victim, seq, when });
+            crashes.push(FamilyCrash { victim, seq, when });
         }
         if (nth / 2) % 2 == store {
-            crashes.push(Crash { victim: Victim::Coordinator, seq, when: SIDES[nth % 2] });
+            crashes.push(FamilyCrash { victim: Victim::Coordinator, seq, when: SIDES[nth % 2] });
         }
     }
     crashes
 }
 
 /// Somebody at each boundary, on one of the stores.
-fn one_each(whole: &Undisturbed, is_postgres: bool) -> Vec<Crash> {
+fn one_crash_per_boundary(whole: &UndisturbedFamily, is_postgres: bool) -> Vec<FamilyCrash> {
     const VICTIMS: [Victim; 3] = [Victim::Run, Victim::Supervisor, Victim::Coordinator];
     let places = whole.seqs.iter().flat_map(|seq| SIDES.map(|when| (*seq, when)));
     // By pairs: were the stores to alternate, each would have one side of all.
     let own = places.enumerate().filter(|(nth, _)| (nth / 2 + nth % 2) % 2 == usize::from(is_postgres));
-    own.map(|(nth, (seq, when))| Crash { victim: VICTIMS[nth % VICTIMS.len()], seq, when }).collect()
+    own.map(|(nth, (seq, when))| FamilyCrash { victim: VICTIMS[nth % VICTIMS.len()], seq, when }).collect()
 }
 
 /// Everybody dies at every boundary of the logs of the `react` family, shared out over the stores.
-pub(crate) async fn sweep(cluster: Option<&Cluster>) -> Result<()> {
-    sweep_of(REACT, all, cluster).await
+pub(crate) async fn sweep_react(cluster: Option<&PostgresCluster>) -> Result<()> {
+    sweep_family(REACT, all_crashes, cluster).await
 }
 
 /// The same of the `review` family, shared out over the stores.
-pub(crate) async fn sweep_in_turns(cluster: Option<&Cluster>) -> Result<()> {
-    sweep_of(REVIEW, in_turns, cluster).await
+pub(crate) async fn sweep_review(cluster: Option<&PostgresCluster>) -> Result<()> {
+    sweep_family(REVIEW, alternating_crashes, cluster).await
 }
 
 /// Of each other family somebody dies at each boundary, on one of the stores.
-pub(crate) async fn sweep_others(cluster: Option<&Cluster>) -> Result<()> {
+pub(crate) async fn sweep_other_engines(cluster: Option<&PostgresCluster>) -> Result<()> {
     for family in OTHERS {
-        Box::pin(sweep_of(family, one_each, cluster)).await?;
+        Box::pin(sweep_family(family, one_crash_per_boundary, cluster)).await?;
     }
     Ok(())
 }
 
 fn is_stall(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Stalled>().is_some()
+    error.downcast_ref::<StalledScenario>().is_some()
 }
 
 /// One scenario, at a coordinator that others share or at its own place.
-async fn on_stage(
-    (whole, family): (&Undisturbed, Family),
-    crash: Crash,
-    (shared, own): (Arc<Coordinator>, Option<Place>),
+async fn play_on_coordinator(
+    (whole, family): (&UndisturbedFamily, DelegatingRun),
+    crash: FamilyCrash,
+    (shared, own): (Arc<CoordinatorProcess>, Option<StoreLocation>),
     spec: &TaskSpec,
 ) -> Result<()> {
-    let Some(own) = own else { return play((whole, family), crash, shared, spec).await.map(drop) };
-    let lease = LeaseTime::Short;
+    let Some(own) = own else { return play_crash((whole, family), crash, shared, spec).await.map(drop) };
+    let lease = LeaseDuration::Short;
     let host = match crash.victim {
-        Victim::Unanswered => Coordinator::start_dying_unanswered(own, lease, crash.seq).await?,
-        Victim::Run | Victim::Supervisor | Victim::Coordinator => Coordinator::start(own, lease).await?,
+        Victim::Unanswered => CoordinatorProcess::start_with_crash_before_reply(own, lease, crash.seq).await?,
+        Victim::Run | Victim::Supervisor | Victim::Coordinator => CoordinatorProcess::start(own, lease).await?,
     };
-    let spec = template(&host, family).await?;
-    let host = play((whole, family), crash, Arc::new(host), &spec).await?;
+    let spec = submit_template(&host, family).await?;
+    let host = play_crash((whole, family), crash, Arc::new(host), &spec).await?;
     Arc::into_inner(host).context("nobody else has it")?.end_and_check().await
 }
 
-async fn sweep_of(family: Family, deaths: Deaths, cluster: Option<&Cluster>) -> Result<()> {
-    let whole = Arc::new(undisturbed(family).await?);
+async fn sweep_family(family: DelegatingRun, deaths: CrashSelection, cluster: Option<&PostgresCluster>) -> Result<()> {
+    let whole = Arc::new(play_undisturbed(family).await?);
     ensure!(!whole.delegated.is_empty() && whole.seqs.len() > 8, "{:?}", whole.seqs);
-    let shared = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
-    let spec = template(&shared, family).await?;
+    let shared = Arc::new(CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?);
+    let spec = submit_template(&shared, family).await?;
     let (mut scenarios, mut failed) = (JoinSet::new(), Vec::new());
-    let mut due: VecDeque<(Crash, usize)> =
+    let mut due: VecDeque<(FamilyCrash, usize)> =
         deaths(&whole, cluster.is_some()).into_iter().map(|crash| (crash, 1)).collect();
     let (count, mut again) = (due.len(), 0);
     loop {
@@ -531,20 +531,20 @@ async fn sweep_of(family: Family, deaths: Deaths, cluster: Option<&Cluster>) -> 
             }
             continue;
         };
-        let permit = room().await;
+        let permit = acquire_scenario_slot().await;
         let own = match crash.victim {
-            Victim::Coordinator | Victim::Unanswered => Some(place(cluster).await?),
+            Victim::Coordinator | Victim::Unanswered => Some(new_place(cluster).await?),
             Victim::Run | Victim::Supervisor => None,
         };
         let (whole, shared, spec) = (Arc::clone(&whole), Arc::clone(&shared), spec.clone());
         scenarios.spawn(async move {
             let _permit = permit;
-            let played = Box::pin(on_stage((&whole, family), crash, (shared, own), &spec)).await;
+            let played = Box::pin(play_on_coordinator((&whole, family), crash, (shared, own), &spec)).await;
             (crash, nth, played)
         });
     }
     let engine = family.engine;
-    say(&format!(
+    print_notice(&format!(
         "{count} deaths at boundaries of a run of `{engine}` with children; {again} were played again"
     ));
     ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));

@@ -19,23 +19,23 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
     system::{
-        Again, Append, Coordinator, History, LONG, LeaseTime, Place, Sample, Worker, WorkerOptions, room, say,
+        RepeatedWork, RecordedAppend, CoordinatorProcess, RunHistory, WAIT_MAX, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, print_notice,
     },
-    talks::{idle_team, talk},
+    scripted_talks::{idle_team_talks, role_talk},
 };
 use docket_worker::{
-    bootstrap::{FailWhen, FailWhom, Failpoint},
-    model::{Provider, ScriptedModel},
+    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    model::{ModelProvider, ScriptedModel},
 };
 use tokio::task::JoinSet;
 
-use super::scenario::{Victim, place};
+use super::scenario::{Victim, new_place};
 
 /// The engines, in the order that begins their turns, each with a script.
-fn engines() -> [(&'static str, &'static str); 5] {
-    static TEAM: LazyLock<String> = LazyLock::new(team);
+fn engine_scripts() -> [(&'static str, &'static str); 5] {
+    static TEAM: LazyLock<String> = LazyLock::new(team_script);
     [("plan", PLAN), ("review", REVIEW), ("architect", ARCHITECT), ("team", &TEAM), ("sop", SOP)]
 }
 
@@ -174,7 +174,7 @@ text = '{"verdict": "reject", "reason": "it is made, and was to be mended"}'
 
 /// A coder that says it is not done: a round that cannot be finished. Then a second from the coder on, and the end. Each round
 /// has a command that adds to a file, a test of it, and checks of what the tester says.
-fn team() -> String {
+fn team_script() -> String {
     let command = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
     let brief =
         |words: &str| format!(r#"{{"action": "hand_over", "brief": "{words}", "results": ["task"]}}"#);
@@ -183,14 +183,14 @@ fn team() -> String {
     let (half, whole) =
         (r#"{"done": false, "summary": "a half"}"#, r#"{"done": true, "summary": "the other half"}"#);
     [
-        talk("orchestrator", "It cannot be finished", &[again]),
-        talk("orchestrator", "All roles have spoken", &[r#"{"action": "finish", "summary": "added"}"#]),
-        talk("orchestrator", "Round 2 of", &[&brief("Do the rest.")]),
-        talk("orchestrator", "", &[&brief("Do your part.")]),
-        talk("coder", "Do the rest.", &[&command("echo twice >> log.txt"), whole]),
-        talk("coder", "", &[&command("echo once >> log.txt"), half]),
-        talk("tester", "", &[&command("grep -c once log.txt"), passed]),
-        idle_team(),
+        role_talk("orchestrator", "It cannot be finished", &[again]),
+        role_talk("orchestrator", "All roles have spoken", &[r#"{"action": "finish", "summary": "added"}"#]),
+        role_talk("orchestrator", "Round 2 of", &[&brief("Do the rest.")]),
+        role_talk("orchestrator", "", &[&brief("Do your part.")]),
+        role_talk("coder", "Do the rest.", &[&command("echo twice >> log.txt"), whole]),
+        role_talk("coder", "", &[&command("echo once >> log.txt"), half]),
+        role_talk("tester", "", &[&command("grep -c once log.txt"), passed]),
+        idle_team_talks(),
     ]
     .concat()
 }
@@ -239,7 +239,7 @@ const EPOCHS_MAX: u64 = 4;
 const DIES_WITHIN: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// What the undisturbed run came to.
-struct Undisturbed {
+struct UndisturbedRoleRun {
     tree: TreeHash,
     /// Where its appends begin.
     seqs: BTreeSet<u64>,
@@ -248,12 +248,12 @@ struct Undisturbed {
 }
 
 /// Who dies, at which append, at which side of it.
-type Crash = (Victim, u64, FailWhen);
+type RoleCrash = (Victim, u64, FailpointTiming);
 
-impl Undisturbed {
+impl UndisturbedRoleRun {
     /// The part of one store, by the rule of this module; `turn` is the engine's.
-    fn crashes(&self, cluster: Option<&Cluster>, turn: usize) -> Vec<Crash> {
-        let sides = [FailWhen::Before, FailWhen::After];
+    fn crashes(&self, cluster: Option<&PostgresCluster>, turn: usize) -> Vec<RoleCrash> {
+        let sides = [FailpointTiming::Before, FailpointTiming::After];
         let store = usize::from(cluster.is_some());
         let mut crashes = Vec::new();
         for (nth, seq) in self.seqs.iter().enumerate() {
@@ -272,52 +272,52 @@ impl Undisturbed {
     }
 
     /// Whether the run is over when the victim dies.
-    fn is_at_the_end(&self, (_, seq, when): Crash) -> bool {
-        self.seqs.last() == Some(&seq) && when == FailWhen::After
+    fn is_at_the_end(&self, (_, seq, when): RoleCrash) -> bool {
+        self.seqs.last() == Some(&seq) && when == FailpointTiming::After
     }
 }
 
-async fn template(coordinator: &Coordinator, engine: &str) -> Result<TaskSpec> {
-    let sample = Sample::new(&[("log.txt", "zero\n")])?;
+async fn submit_template(coordinator: &CoordinatorProcess, engine: &str) -> Result<TaskSpec> {
+    let sample = SampleRepository::new(&[("log.txt", "zero\n")])?;
     let args = ["--model", "openai:x", "--queue", "template", "--engine", engine, "--tests", "true"];
     let (task, spec) = sample.submit(coordinator, &args).await?;
     coordinator.client().cancel(task, "a template").await?;
     Ok(spec)
 }
 
-async fn model(script: &str) -> Result<ModelServer> {
+async fn start_model_server(script: &str) -> Result<ModelServer> {
     Ok(ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?)
 }
 
-async fn undisturbed(coordinator: &Coordinator, spec: &TaskSpec, script: &str) -> Result<Undisturbed> {
+async fn play_undisturbed(coordinator: &CoordinatorProcess, spec: &TaskSpec, script: &str) -> Result<UndisturbedRoleRun> {
     let (server, queue) =
-        (model(script).await?, format!("{}-undisturbed", spec.engine).parse::<QueueName>()?);
+        (start_model_server(script).await?, format!("{}-undisturbed", spec.engine).parse::<QueueName>()?);
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
-    let worker = Worker::start(coordinator, &options).await?;
-    let task = coordinator.submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let worker = WorkerProcess::start(coordinator, &options).await?;
+    let task = coordinator.submit_like(spec, &queue, server.model_ref(ModelProvider::OpenAi, "x")).await?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
-    let appends: Vec<Append> = history.appends();
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
+    let appends: Vec<RecordedAppend> = history.appends();
     worker.drain().await?;
-    Ok(Undisturbed {
-        tree: history.tree().context("a tree at the end")?,
+    Ok(UndisturbedRoleRun {
+        tree: history.final_tree().context("a tree at the end")?,
         seqs: appends.iter().map(|append| *append.seqs.start()).collect(),
-        answers: history.count("ModelAnswered"),
-        concluded: history.count("Concluded"),
+        answers: history.count_kind("ModelAnswered"),
+        concluded: history.count_kind("Concluded"),
     })
 }
 
 /// The coordinator of a scenario.
-enum Host<'a> {
+enum RoleScenarioHost<'a> {
     /// Shared with others.
-    Shared(&'a Coordinator),
+    Shared(&'a CoordinatorProcess),
     /// To be killed.
-    Own(&'a mut Coordinator),
+    Own(&'a mut CoordinatorProcess),
 }
 
-impl Host<'_> {
-    const fn get(&self) -> &Coordinator {
+impl RoleScenarioHost<'_> {
+    const fn get(&self) -> &CoordinatorProcess {
         match self {
             Self::Shared(coordinator) => coordinator,
             Self::Own(coordinator) => coordinator,
@@ -327,7 +327,7 @@ impl Host<'_> {
     /// Starts a coordinator that died again; says whether one had.
     async fn revive(&mut self) -> Result<bool> {
         let Self::Own(coordinator) = self else { return Ok(false) };
-        let died = coordinator.process().ended().is_some();
+        let died = coordinator.process().try_exit_status().is_some();
         if died {
             coordinator.restart().await?;
         }
@@ -336,36 +336,36 @@ impl Host<'_> {
 }
 
 /// Plays one; says whether a lease was lost beside the kill.
-async fn play(
-    whole: &Undisturbed,
-    crash: Crash,
-    mut host: Host<'_>,
+async fn play_crash(
+    whole: &UndisturbedRoleRun,
+    crash: RoleCrash,
+    mut host: RoleScenarioHost<'_>,
     (spec, script): (&TaskSpec, &str),
 ) -> Result<bool> {
     let (victim, seq, when) = crash;
-    let server = model(script).await?;
+    let server = start_model_server(script).await?;
     let queue: QueueName = format!("{}-{victim:?}-{seq}-{when:?}", spec.engine).parse()?;
     let whom = match victim {
-        Victim::Supervisor => FailWhom::Supervisor,
-        Victim::Coordinator => FailWhom::Process(host.get().pid()),
-        Victim::Run | Victim::Unanswered => FailWhom::Run,
+        Victim::Supervisor => FailpointTarget::Supervisor,
+        Victim::Coordinator => FailpointTarget::Process(host.get().pid()),
+        Victim::Run | Victim::Unanswered => FailpointTarget::Run,
     };
     let options =
         |failpoints| WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() };
     // A lease that is lost before the coordinator dies leaves its place to the next epoch; others leave a trace by it.
     let epochs = if victim == Victim::Coordinator { EPOCHS_MAX } else { 1 };
     let failpoints = (1..=epochs).map(|epoch| Failpoint { seq, when, epoch, whom }).collect();
-    let mut worker = Worker::start(host.get(), &options(failpoints)).await?;
-    let task = host.get().submit_like(spec, &queue, server.model(Provider::OpenAi, "x")).await?;
-    let deadline = tokio::time::Instant::now() + LONG;
+    let mut worker = WorkerProcess::start(host.get(), &options(failpoints)).await?;
+    let task = host.get().submit_like(spec, &queue, server.model_ref(ModelProvider::OpenAi, "x")).await?;
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
     let (mut coordinator_died, mut ended_at) = (false, None);
     let view = loop {
-        ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.tail());
+        ensure!(tokio::time::Instant::now() < deadline, "the run does not end\n{}", worker.log_tail());
         coordinator_died |= host.revive().await?;
-        if worker.process().ended().is_some() {
-            worker = Worker::start(host.get(), &options(Vec::new())).await?;
+        if worker.process().try_exit_status().is_some() {
+            worker = WorkerProcess::start(host.get(), &options(Vec::new())).await?;
         }
-        match host.get().client().task(task).await {
+        match host.get().client().get_task(task).await {
             // One that is to die dies, if only behind the end: whoever comes next has another one. Not where a lease was
             // lost between the append and its side.
             Ok(view) if view.task.state.is_ended() => {
@@ -380,15 +380,15 @@ async fn play(
         }
     };
     let host = host.get();
-    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.tail());
-    let history: History = host.history(view.task.last_run.context("a run")?).await?;
-    let kinds = || history.kinds();
-    ensure!(history.tree() == Some(whole.tree), "another tree than undisturbed: {}", kinds());
-    ensure!(history.count("ModelAnswered") == whole.answers, "answers lost or doubled: {}", kinds());
-    ensure!(history.count("Concluded") == whole.concluded, "conclusions lost or doubled: {}", kinds());
-    let Again { model_calls, batches } = history.again()?;
+    ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.log_tail());
+    let history: RunHistory = host.run_history(view.task.last_run.context("a run")?).await?;
+    let kinds = || history.format_kinds();
+    ensure!(history.final_tree() == Some(whole.tree), "another tree than undisturbed: {}", kinds());
+    ensure!(history.count_kind("ModelAnswered") == whole.answers, "answers lost or doubled: {}", kinds());
+    ensure!(history.count_kind("Concluded") == whole.concluded, "conclusions lost or doubled: {}", kinds());
+    let RepeatedWork { model_calls, batches } = history.repeated_work()?;
     // One of each for the kill; and for each lease that was lost because the machine stood still.
-    let recoveries = history.count("RunRecovered").max(1);
+    let recoveries = history.count_kind("RunRecovered").max(1);
     ensure!(model_calls <= recoveries && batches <= recoveries, "{model_calls}, {batches}: {}", kinds());
     // Who dies behind the end leaves nothing to be leased again, and a coordinator's death need not cost a lease.
     let traceless = whole.is_at_the_end(crash) || coordinator_died;
@@ -399,12 +399,12 @@ async fn play(
 
 /// What came of scenarios: leases that were lost beside the kills, and what failed.
 #[derive(Default)]
-struct Played {
+struct SweepResult {
     stalls: usize,
     failed: Vec<String>,
 }
 
-impl Played {
+impl SweepResult {
     fn add(&mut self, name: String, played: Result<bool>) {
         match played {
             Ok(stalled) => self.stalls += usize::from(stalled),
@@ -414,20 +414,20 @@ impl Played {
 }
 
 /// A coordinator that dies at one append after another, and comes again each time.
-async fn lane(
-    own: Place,
-    whole: &Undisturbed,
-    crashes: &[Crash],
+async fn sweep_lane(
+    own: StoreLocation,
+    whole: &UndisturbedRoleRun,
+    crashes: &[RoleCrash],
     (engine, script): (&str, &str),
-) -> Result<Played> {
-    let mut host = Coordinator::start(own, LeaseTime::Short).await?;
-    let spec = template(&host, engine).await?;
-    let mut all = Played::default();
+) -> Result<SweepResult> {
+    let mut host = CoordinatorProcess::start(own, LeaseDuration::Short).await?;
+    let spec = submit_template(&host, engine).await?;
+    let mut all = SweepResult::default();
     for crash in crashes {
-        let _permit = room().await;
-        let played = Box::pin(play(whole, *crash, Host::Own(&mut host), (&spec, script))).await;
+        let _permit = acquire_scenario_slot().await;
+        let played = Box::pin(play_crash(whole, *crash, RoleScenarioHost::Own(&mut host), (&spec, script))).await;
         all.add(format!("{engine} {crash:?}"), played);
-        if host.process().ended().is_some() {
+        if host.process().try_exit_status().is_some() {
             host.restart().await?;
         }
     }
@@ -436,35 +436,35 @@ async fn lane(
 }
 
 /// Kills at every boundary of a run of each engine, as far as they are one store's.
-pub(crate) async fn sweep_roles(cluster: Option<&Cluster>) -> Result<()> {
-    let mut scenarios: JoinSet<Result<Played>> = JoinSet::new();
+pub(crate) async fn sweep_roles(cluster: Option<&PostgresCluster>) -> Result<()> {
+    let mut scenarios: JoinSet<Result<SweepResult>> = JoinSet::new();
     let mut hosts = Vec::new();
-    for (turn, (engine, script)) in engines().into_iter().enumerate() {
-        let host = Arc::new(Coordinator::start(place(cluster).await?, LeaseTime::Short).await?);
-        let spec = Arc::new(template(&host, engine).await?);
-        let whole = Arc::new(undisturbed(&host, &spec, script).await?);
+    for (turn, (engine, script)) in engine_scripts().into_iter().enumerate() {
+        let host = Arc::new(CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?);
+        let spec = Arc::new(submit_template(&host, engine).await?);
+        let whole = Arc::new(play_undisturbed(&host, &spec, script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
         let crashes = whole.crashes(cluster, turn);
         let count = |victim| crashes.iter().filter(|(who, ..)| *who == victim).count();
         let [run, supervisor, coordinator] =
             [Victim::Run, Victim::Supervisor, Victim::Coordinator].map(count);
         let boundaries = whole.seqs.len() * 2;
-        say(&format!(
+        print_notice(&format!(
             "{boundaries} boundaries of a run of `{engine}`: the run process dies at {run}, its supervisor at {supervisor}, \
              the coordinator at {coordinator}"
         ));
-        let (of_coordinator, others): (Vec<Crash>, Vec<Crash>) =
+        let (of_coordinator, others): (Vec<RoleCrash>, Vec<RoleCrash>) =
             crashes.into_iter().partition(|(who, ..)| *who == Victim::Coordinator);
-        let (own, of_lane) = (place(cluster).await?, Arc::clone(&whole));
+        let (own, of_lane) = (new_place(cluster).await?, Arc::clone(&whole));
         scenarios
-            .spawn(async move { Box::pin(lane(own, &of_lane, &of_coordinator, (engine, script))).await });
+            .spawn(async move { Box::pin(sweep_lane(own, &of_lane, &of_coordinator, (engine, script))).await });
         for crash in others {
-            let permit = room().await;
+            let permit = acquire_scenario_slot().await;
             let (whole, host, spec) = (Arc::clone(&whole), Arc::clone(&host), Arc::clone(&spec));
             scenarios.spawn(async move {
                 let _permit = permit;
-                let mut all = Played::default();
-                let played = Box::pin(play(&whole, crash, Host::Shared(&host), (&spec, script))).await;
+                let mut all = SweepResult::default();
+                let played = Box::pin(play_crash(&whole, crash, RoleScenarioHost::Shared(&host), (&spec, script))).await;
                 all.add(format!("{engine} {crash:?}"), played);
                 Ok(all)
             });
@@ -477,7 +477,7 @@ pub(crate) async fn sweep_roles(cluster: Option<&Cluster>) -> Result<()> {
         stalls += all.stalls;
         failed.extend(all.failed);
     }
-    say(&format!("{stalls} leases lost beside the kills"));
+    print_notice(&format!("{stalls} leases lost beside the kills"));
     ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n\n"));
     for host in hosts {
         Arc::into_inner(host).context("all scenarios are over")?.end_and_check().await?;

@@ -4,15 +4,15 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
 use docket_tests::{
-    pg_cluster::Cluster,
+    pg_cluster::PostgresCluster,
     system::{
-        Coordinator, LeaseTime, Signal, Worker, WorkerOptions, fresh_database, is_there, say, seen, send,
+        CoordinatorProcess, LeaseDuration, Signal, WorkerProcess, WorkerOptions, fresh_database, is_running, print_notice, poll_until, send_signal,
     },
 };
 
 use super::{
-    scenario::place,
-    story::{check_silent, completed, model, sleeper, story, submit, template},
+    scenario::new_place,
+    reference_run::{check_history_without_message, completed_history, start_model_server, sleep_point, reference_run, submit_reference_task, submit_template},
 };
 
 /// The append before which the first worker falls asleep: its results are in hand, not yet recorded.
@@ -22,91 +22,91 @@ const WAIT_AT: usize = 12;
 
 /// When the sleeper wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wakes {
+pub(crate) enum WakeTime {
     /// While the other worker is in the middle of the run: its epoch is passed.
     InTheMiddle,
     /// When the run is over.
     AfterTheEnd,
 }
 
-fn options(queue: &QueueName, seq: Option<(u64, u64)>) -> WorkerOptions {
-    let failpoints = seq.map(|(seq, epoch)| sleeper(seq, epoch)).into_iter().collect();
+fn sleeper_options(queue: &QueueName, seq: Option<(u64, u64)>) -> WorkerOptions {
+    let failpoints = seq.map(|(seq, epoch)| sleep_point(seq, epoch)).into_iter().collect();
     WorkerOptions { queue: Some(queue.clone()), failpoints, ..WorkerOptions::default() }
 }
 
 /// Supervisor and run process sleep beyond their lease; the run process wakes alone, so that nobody
 /// kills it before it has tried to append; then the supervisor.
-pub(crate) async fn sleeper_wakes(wakes: Wakes, cluster: Option<&Cluster>) -> Result<()> {
-    let story = story().await?;
+pub(crate) async fn check_sleeper_wakes(wakes: WakeTime, cluster: Option<&PostgresCluster>) -> Result<()> {
+    let story = reference_run().await?;
     let start = |append: usize| *story.appends[append].seqs.start();
-    let coordinator = Coordinator::start(place(cluster).await?, LeaseTime::Short).await?;
-    let spec = template(&coordinator).await?;
-    let server = model().await?;
+    let coordinator = CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?;
+    let spec = submit_template(&coordinator).await?;
+    let server = start_model_server().await?;
     let queue: QueueName = "sleep".parse()?;
-    let mut first = Worker::start(&coordinator, &options(&queue, Some((start(ASLEEP_AT), 1)))).await?;
-    let task = submit(&coordinator, &spec, &queue, &server).await?;
-    let asleep = seen("a run process that sleeps", || first.sleeper()).await.with_context(|| first.tail())?;
-    send(first.pid(), Signal::SIGSTOP);
+    let mut first = WorkerProcess::start(&coordinator, &sleeper_options(&queue, Some((start(ASLEEP_AT), 1)))).await?;
+    let task = submit_reference_task(&coordinator, &spec, &queue, &server).await?;
+    let asleep = poll_until("a run process that sleeps", || first.suspended_run()).await.with_context(|| first.log_tail())?;
+    send_signal(first.pid(), Signal::SIGSTOP);
 
-    let waits = (wakes == Wakes::InTheMiddle).then(|| (start(WAIT_AT) + 1, 2));
-    let second = Worker::start(&coordinator, &options(&queue, waits)).await?;
+    let waits = (wakes == WakeTime::InTheMiddle).then(|| (start(WAIT_AT) + 1, 2));
+    let second = WorkerProcess::start(&coordinator, &sleeper_options(&queue, waits)).await?;
     let waiting = match wakes {
-        Wakes::InTheMiddle => {
-            let waiting = seen("the other worker in the middle", || second.sleeper()).await;
-            Some(waiting.with_context(|| format!("{}\n{}", second.tail(), coordinator.tail()))?)
+        WakeTime::InTheMiddle => {
+            let waiting = poll_until("the other worker in the middle", || second.suspended_run()).await;
+            Some(waiting.with_context(|| format!("{}\n{}", second.log_tail(), coordinator.log_tail()))?)
         }
-        Wakes::AfterTheEnd => {
-            coordinator.ended(task).await?;
+        WakeTime::AfterTheEnd => {
+            coordinator.wait_until_ended(task).await?;
             None
         }
     };
-    let run = coordinator.client().task(task).await?.task.last_run.context("a run")?;
-    let before = coordinator.history(run).await?;
+    let run = coordinator.client().get_task(task).await?.task.last_run.context("a run")?;
+    let before = coordinator.run_history(run).await?;
 
-    send(asleep, Signal::SIGCONT);
-    seen("the end of the sleeper", || (!is_there(asleep)).then_some(())).await?;
-    send(first.pid(), Signal::SIGCONT);
+    send_signal(asleep, Signal::SIGCONT);
+    poll_until("the end of the sleeper", || (!is_running(asleep)).then_some(())).await?;
+    send_signal(first.pid(), Signal::SIGCONT);
     let log = "end=lease lost";
     let told =
-        seen("the supervisor's word on it", || first.process().log().contains(log).then_some(())).await;
-    told.with_context(|| first.tail())?;
-    let after = coordinator.history(run).await?;
-    ensure!(before.envelopes == after.envelopes, "a sleeper wrote: {}", after.kinds());
+        poll_until("the supervisor's word on it", || first.process().read_log().contains(log).then_some(())).await;
+    told.with_context(|| first.log_tail())?;
+    let after = coordinator.run_history(run).await?;
+    ensure!(before.envelopes == after.envelopes, "a sleeper wrote: {}", after.format_kinds());
 
     if let Some(waiting) = waiting {
-        send(waiting, Signal::SIGCONT);
+        send_signal(waiting, Signal::SIGCONT);
     }
-    let view = coordinator.ended(task).await?;
-    let history = completed(&coordinator, &view).await?;
-    check_silent(story, &coordinator, &history).await?;
+    let view = coordinator.wait_until_ended(task).await?;
+    let history = completed_history(&coordinator, &view).await?;
+    check_history_without_message(story, &coordinator, &history).await?;
     let taken_over = history.envelopes.iter().skip_while(|event| event.kind != "RunRecovered");
-    ensure!(taken_over.clone().count() > 1, "{}", history.kinds());
+    ensure!(taken_over.clone().count() > 1, "{}", history.format_kinds());
     let epoch = view.task.epoch;
-    ensure!(taken_over.clone().all(|event| event.epoch == epoch && epoch.0 > 1), "{}", history.kinds());
+    ensure!(taken_over.clone().all(|event| event.epoch == epoch && epoch.0 > 1), "{}", history.format_kinds());
     first.drain().await?;
     second.drain().await?;
     coordinator.end_and_check().await
 }
 
 /// The server is restarted as after a crash while results are in hand; the run goes on.
-pub(crate) async fn database_restarts(cluster: &mut Cluster) -> Result<()> {
-    let story = story().await?;
-    let coordinator = Coordinator::start(fresh_database(cluster).await?, LeaseTime::Usual).await?;
-    let spec = template(&coordinator).await?;
-    let server = model().await?;
+pub(crate) async fn check_database_restarts(cluster: &mut PostgresCluster) -> Result<()> {
+    let story = reference_run().await?;
+    let coordinator = CoordinatorProcess::start(fresh_database(cluster).await?, LeaseDuration::Usual).await?;
+    let spec = submit_template(&coordinator).await?;
+    let server = start_model_server().await?;
     let queue: QueueName = "restart".parse()?;
     let seq = *story.appends[ASLEEP_AT].seqs.start();
-    let worker = Worker::start(&coordinator, &options(&queue, Some((seq, 1)))).await?;
-    let task = submit(&coordinator, &spec, &queue, &server).await?;
+    let worker = WorkerProcess::start(&coordinator, &sleeper_options(&queue, Some((seq, 1)))).await?;
+    let task = submit_reference_task(&coordinator, &spec, &queue, &server).await?;
     let asleep =
-        seen("a run process that sleeps", || worker.sleeper()).await.with_context(|| worker.tail())?;
+        poll_until("a run process that sleeps", || worker.suspended_run()).await.with_context(|| worker.log_tail())?;
     if !tokio::task::block_in_place(|| cluster.restart())? {
-        say("the server at DATABASE_URL is not ours to restart: the run goes on without that");
+        print_notice("the server at DATABASE_URL is not ours to restart: the run goes on without that");
     }
-    send(asleep, Signal::SIGCONT);
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
-    let history = completed(&coordinator, &view).await?;
-    check_silent(story, &coordinator, &history).await?;
+    send_signal(asleep, Signal::SIGCONT);
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
+    let history = completed_history(&coordinator, &view).await?;
+    check_history_without_message(story, &coordinator, &history).await?;
     worker.drain().await?;
     coordinator.end_and_check().await
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use docket_tests::system::{Finished, Proc, Sample, Tool, run, until};
+use docket_tests::system::{FinishedProcess, RunningProcess, SampleRepository, TestProgram, run_program, wait_until};
 use serde_json::Value;
 
 /// Changes the ninth line of `a.txt`, and makes a file.
@@ -21,134 +21,134 @@ text = "Done."
 "#;
 
 /// Nine lines, of which the first and the last are these.
-pub(super) fn text(first: &str, last: &str) -> String {
+pub(super) fn nine_lines(first: &str, last: &str) -> String {
     format!("{first}\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n{last}\n")
 }
 
 /// See the module.
-pub(super) struct Scene {
+pub(super) struct DeliveryFixture {
     folder: tempfile::TempDir,
-    sample: Sample,
+    sample: SampleRepository,
 }
 
-impl Scene {
+impl DeliveryFixture {
     pub(super) fn new() -> Result<Self> {
-        let sample = Sample::new(&[("a.txt", &text("one", "nine"))])?;
+        let sample = SampleRepository::new(&[("a.txt", &nine_lines("one", "nine"))])?;
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("home"))?;
         Ok(Self { folder, sample })
     }
 
-    pub(super) fn repo(&self) -> PathBuf {
+    pub(super) fn repo_path(&self) -> PathBuf {
         self.sample.path().to_owned()
     }
 
-    pub(super) fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn path_in(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(super) fn home(&self) -> PathBuf {
-        self.at("home")
+    pub(super) fn home_path(&self) -> PathBuf {
+        self.path_in("home")
     }
 
-    pub(super) async fn docket(&self, args: &[&str]) -> Result<Finished> {
-        self.docket_with(&[], args).await
+    pub(super) async fn run_docket(&self, args: &[&str]) -> Result<FinishedProcess> {
+        self.run_docket_with(&[], args).await
     }
 
-    pub(super) async fn docket_with(&self, more: &[(&str, &OsStr)], args: &[&str]) -> Result<Finished> {
-        let home = self.home();
+    pub(super) async fn run_docket_with(&self, more: &[(&str, &OsStr)], args: &[&str]) -> Result<FinishedProcess> {
+        let home = self.home_path();
         let env = [&[("DOCKET_HOME", home.as_os_str())], more].concat();
-        run(Tool::Docket, self.folder.path(), &env, args).await
+        run_program(TestProgram::Docket, self.folder.path(), &env, args).await
     }
 
     /// git in the repository; what it says, without the last line's end.
-    pub(super) async fn git(&self, args: &[&str]) -> Result<String> {
-        self.git_at(&self.repo(), args).await
+    pub(super) async fn git_output(&self, args: &[&str]) -> Result<String> {
+        self.git_output_at(&self.repo_path(), args).await
     }
 
-    pub(super) async fn git_at(&self, folder: &Path, args: &[&str]) -> Result<String> {
-        let said = run(Tool::Git, folder, &[], args).await?.ok().with_context(|| format!("git {args:?}"))?;
+    pub(super) async fn git_output_at(&self, folder: &Path, args: &[&str]) -> Result<String> {
+        let said = run_program(TestProgram::Git, folder, &[], args).await?.into_stdout().with_context(|| format!("git {args:?}"))?;
         Ok(said.trim_end().to_owned())
     }
 
     /// What a person commits meanwhile.
-    pub(super) async fn commit(&self, files: &[(&str, &str)]) -> Result<()> {
+    pub(super) async fn commit_files(&self, files: &[(&str, &str)]) -> Result<()> {
         for (path, content) in files {
-            std::fs::write(self.repo().join(path), content)?;
+            std::fs::write(self.repo_path().join(path), content)?;
         }
-        self.git(&["add", "--all"]).await?;
+        self.git_output(&["add", "--all"]).await?;
         let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
-        self.git(&[&who[..], &["commit", "--quiet", "-m", "meanwhile"]].concat()).await?;
+        self.git_output(&[&who[..], &["commit", "--quiet", "-m", "meanwhile"]].concat()).await?;
         Ok(())
     }
 
-    async fn asked(&self, verb: &str, script: &str, more: &[&str]) -> Result<Finished> {
-        let script = self.sample.script(script)?;
-        let (repo, script) = (self.repo(), script.to_str().context("UTF-8")?.to_owned());
+    async fn run_task_command(&self, verb: &str, script: &str, more: &[&str]) -> Result<FinishedProcess> {
+        let script = self.sample.write_script(script)?;
+        let (repo, script) = (self.repo_path(), script.to_str().context("UTF-8")?.to_owned());
         let repo = repo.to_str().context("UTF-8")?;
         let args = [verb, "Do it", "--json", "--repo", repo, "--model", "scripted:x", "--script", &script];
-        self.docket(&[&args[..], more].concat()).await
+        self.run_docket(&[&args[..], more].concat()).await
     }
 
     /// A task from start to finish; its id.
-    pub(super) async fn play(&self, script: &str, more: &[&str]) -> Result<String> {
-        id_of(&self.asked("run", script, more).await?.ok()?)
+    pub(super) async fn play_task(&self, script: &str, more: &[&str]) -> Result<String> {
+        parse_id(&self.run_task_command("run", script, more).await?.into_stdout()?)
     }
 
     /// A task for `docket up`; its id.
-    pub(super) async fn submit(&self, script: &str, more: &[&str]) -> Result<String> {
-        id_of(&self.asked("submit", script, more).await?.ok()?)
+    pub(super) async fn submit_task(&self, script: &str, more: &[&str]) -> Result<String> {
+        parse_id(&self.run_task_command("submit", script, more).await?.into_stdout()?)
     }
 
     /// A batch with a task for each of these branches; their ids.
-    pub(super) async fn import(&self, batch: &str, script: &str, branches: &[&str]) -> Result<Vec<String>> {
-        let script = self.sample.script(script)?;
+    pub(super) async fn import_batch(&self, batch: &str, script: &str, branches: &[&str]) -> Result<Vec<String>> {
+        let script = self.sample.write_script(script)?;
         let line = |branch: &&str| {
             serde_json::json!({ "text": format!("Do it on {branch}"), "branch": branch, "script": script })
                 .to_string()
         };
-        let file = self.at("todo.jsonl");
+        let file = self.path_in("todo.jsonl");
         std::fs::write(&file, branches.iter().map(line).collect::<Vec<_>>().join("\n"))?;
-        let (file, repo) = (file.display().to_string(), self.repo().display().to_string());
+        let (file, repo) = (file.display().to_string(), self.repo_path().display().to_string());
         let args = ["import", &file, "--batch", batch, "--repo", &repo, "--model", "scripted:x"];
-        self.docket(&args).await?.ok()?;
-        let rows = self.docket(&["ps", "--batch", batch, "--sort", "oldest", "--json"]).await?.ok()?;
-        rows.lines().map(id_of).collect()
+        self.run_docket(&args).await?.into_stdout()?;
+        let rows = self.run_docket(&["ps", "--batch", batch, "--sort", "oldest", "--json"]).await?.into_stdout()?;
+        rows.lines().map(parse_id).collect()
     }
 
-    pub(super) async fn up(&self) -> Result<Proc> {
+    pub(super) async fn start_up(&self) -> Result<RunningProcess> {
         let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
-        Ok(Proc::start("up", &self.home(), &[], &args).await?.0)
+        Ok(RunningProcess::start_docket("up", &self.home_path(), &[], &args).await?.0)
     }
 
     /// A coordinator and workers of another home, on this home's store.
-    pub(super) async fn up_at(&self, home: &Path, more: &[(&str, &OsStr)]) -> Result<Proc> {
+    pub(super) async fn start_up_at(&self, home: &Path, more: &[(&str, &OsStr)]) -> Result<RunningProcess> {
         let args = ["up", "-v", "--json", "--slots", "1", "--listen", "127.0.0.1:0"];
-        Ok(Proc::start("up", home, more, &args).await?.0)
+        Ok(RunningProcess::start_docket("up", home, more, &args).await?.0)
     }
 
     /// Commits of the log that deliveries were told with, and how often each kind of event came, over all tasks.
-    pub(super) async fn log_of(&self, id: &str) -> Result<Vec<Value>> {
-        let log = self.docket(&["logs", id, "--json"]).await?.ok()?;
+    pub(super) async fn task_log(&self, id: &str) -> Result<Vec<Value>> {
+        let log = self.run_docket(&["logs", id, "--json"]).await?.into_stdout()?;
         log.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
     }
 
     /// A task as `docket show --json` has it.
-    pub(super) async fn row(&self, id: &str) -> Result<Value> {
-        Ok(serde_json::from_str(&self.docket(&["show", id, "--json"]).await?.ok()?)?)
+    pub(super) async fn task_row(&self, id: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.run_docket(&["show", id, "--json"]).await?.into_stdout()?)?)
     }
 
     /// The task, once it is in this state.
-    pub(super) async fn is(&self, id: &str, state: &str) -> Result<Value> {
-        until(&format!("task {id} {state}"), async || {
-            self.row(id).await.ok().filter(|row| row["state"] == state)
+    pub(super) async fn wait_for_state(&self, id: &str, state: &str) -> Result<Value> {
+        wait_until(&format!("task {id} {state}"), async || {
+            self.task_row(id).await.ok().filter(|row| row["state"] == state)
         })
         .await
     }
 
     /// The kinds of a task's events that begin so, in order; but for claims, which are as many as there were tries.
-    pub(super) async fn kinds(&self, id: &str, start: &str) -> Result<Vec<String>> {
-        let log = self.docket(&["logs", id, "--json"]).await?.ok()?;
+    pub(super) async fn event_kinds(&self, id: &str, start: &str) -> Result<Vec<String>> {
+        let log = self.run_docket(&["logs", id, "--json"]).await?.into_stdout()?;
         let kinds = log.lines().map(|line| {
             let event: Value = serde_json::from_str(line)?;
             Ok(event["kind"].as_str().context("a kind")?.to_owned())
@@ -159,17 +159,17 @@ impl Scene {
     }
 
     /// A bare repository as the remote `origin`.
-    pub(super) async fn remote(&self) -> Result<PathBuf> {
-        let bare = self.at("remote.git");
+    pub(super) async fn add_remote(&self) -> Result<PathBuf> {
+        let bare = self.path_in("remote.git");
         let path = bare.to_str().context("UTF-8")?;
-        self.git(&["init", "--quiet", "--bare", "--initial-branch", "main", path]).await?;
-        self.git(&["remote", "add", "origin", path]).await?;
-        self.git(&["push", "--quiet", "origin", "main"]).await?;
+        self.git_output(&["init", "--quiet", "--bare", "--initial-branch", "main", path]).await?;
+        self.git_output(&["remote", "add", "origin", path]).await?;
+        self.git_output(&["push", "--quiet", "origin", "main"]).await?;
         Ok(bare)
     }
 
     /// A file that the shell runs.
-    pub(super) fn executable(&self, path: &Path, text: &str) -> Result<()> {
+    pub(super) fn write_executable(&self, path: &Path, text: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::create_dir_all(path.parent().context("a folder")?)?;
         std::fs::write(path, text)?;
@@ -177,7 +177,7 @@ impl Scene {
     }
 }
 
-fn id_of(row: &str) -> Result<String> {
+fn parse_id(row: &str) -> Result<String> {
     let row: Value = serde_json::from_str(row.lines().last().context("a row")?)?;
     Ok(row["id"].as_str().context("an id")?.to_owned())
 }

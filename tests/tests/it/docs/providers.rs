@@ -7,7 +7,7 @@ use std::{ffi::OsString, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::model_server::ModelServer;
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::model::{ModelProvider, ScriptedModel};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
@@ -24,7 +24,7 @@ const OLLAMA: u16 = 11434;
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// Held while a page is played.
-pub(super) struct Providers {
+pub(super) struct ProviderEndpoints {
     server: ModelServer,
     proxy: SocketAddr,
     folder: tempfile::TempDir,
@@ -32,15 +32,15 @@ pub(super) struct Providers {
     relays: JoinSet<()>,
 }
 
-impl Providers {
+impl ProviderEndpoints {
     /// Starts them. `keys` are taken.
     pub(super) async fn start(script: &str, keys: &[&str]) -> Result<Self> {
         let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
-        keys.iter().for_each(|key| server.takes_key(key));
+        keys.iter().for_each(|key| server.accept_key(key));
         // Ollama wants none.
-        server.takes_key("");
+        server.accept_key("");
         let to: SocketAddr = server
-            .base_url(Provider::Anthropic)
+            .base_url(ModelProvider::Anthropic)
             .strip_prefix("http://")
             .context("an address of its own")?
             .parse()?;
@@ -62,20 +62,20 @@ impl Providers {
             while let Ok((stream, _)) = listener.accept().await {
                 let tls = tls.clone();
                 // A client that goes away is no fault of ours.
-                tunnels.spawn(async move { drop(tunnel(stream, &tls, to).await) });
+                tunnels.spawn(async move { drop(serve_connect(stream, &tls, to).await) });
             }
         });
-        relay(&mut relays, OLLAMA, to).await?;
+        start_relay(&mut relays, OLLAMA, to).await?;
         Ok(Self { server, proxy, folder, relays })
     }
 
     /// Passes on what comes to `port` here.
-    pub(super) async fn also(&mut self, port: u16, to: SocketAddr) -> Result<()> {
-        relay(&mut self.relays, port, to).await
+    pub(super) async fn forward_port(&mut self, port: u16, to: SocketAddr) -> Result<()> {
+        start_relay(&mut self.relays, port, to).await
     }
 
     /// How a program reaches them.
-    pub(super) fn env(&self) -> Vec<(String, OsString)> {
+    pub(super) fn client_env(&self) -> Vec<(String, OsString)> {
         let ca = self.folder.path().join("ca.pem").into_os_string();
         let proxy = format!("http://{}", self.proxy).into();
         // The proxy is for the world outside: machines of one's own are reached as they are.
@@ -85,12 +85,12 @@ impl Providers {
     }
 
     /// How many calls were answered or refused.
-    pub(super) fn calls(&self) -> u64 {
-        self.server.calls()
+    pub(super) fn call_count(&self) -> u64 {
+        self.server.call_count()
     }
 }
 
-async fn relay(relays: &mut JoinSet<()>, port: u16, to: SocketAddr) -> Result<()> {
+async fn start_relay(relays: &mut JoinSet<()>, port: u16, to: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener = listener.with_context(|| {
         format!("a page speaks to port {port} of this machine; end what listens there, or run this as root")
@@ -109,7 +109,7 @@ async fn relay(relays: &mut JoinSet<()>, port: u16, to: SocketAddr) -> Result<()
 }
 
 /// One `CONNECT`, and the provider behind it.
-async fn tunnel(mut stream: TcpStream, tls: &TlsAcceptor, to: SocketAddr) -> Result<()> {
+async fn serve_connect(mut stream: TcpStream, tls: &TlsAcceptor, to: SocketAddr) -> Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         ensure!(head.len() < HEAD_BYTES_MAX, "no head of a request");

@@ -5,13 +5,13 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
-    talks::{GOOD, STALE},
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    scripted_talks::{VALID_PATCH, STALE_PATCH},
 };
-use docket_worker::model::{Provider, ScriptedModel};
+use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
 
-use super::{Played, play};
+use super::{EngineRun, play_engine};
 
 /// An architect that is asked again, and at first; a coder by what it is told; a verifier.
 const TALKS: &str = r#"
@@ -90,7 +90,7 @@ const EDIT: &str = r#"{"actions": [{"kind": "edit", "file": "a.py", "description
 const MESSAGE: &str = r#"{"actions": [{"kind": "message", "text": "nothing to do"}]}"#;
 
 /// What is said; what a test leaves out is as it should be.
-struct Said<'a> {
+struct ArchitectScript<'a> {
     first: &'a str,
     second: &'a str,
     again: &'a str,
@@ -101,23 +101,23 @@ struct Said<'a> {
     verdict: &'a str,
 }
 
-impl Default for Said<'_> {
+impl Default for ArchitectScript<'_> {
     fn default() -> Self {
         Self {
             first: EDIT,
             second: EDIT,
             again: EDIT,
-            patch: GOOD,
-            second_try: GOOD,
-            third_try: GOOD,
+            patch: VALID_PATCH,
+            second_try: VALID_PATCH,
+            third_try: VALID_PATCH,
             mend: RIGHTED,
             verdict: ACCEPT,
         }
     }
 }
 
-impl Said<'_> {
-    fn script(&self) -> String {
+impl ArchitectScript<'_> {
+    fn build_script(&self) -> String {
         TALKS
             .replace("AGAIN", self.again)
             .replace("FIRST", self.first)
@@ -129,17 +129,17 @@ impl Said<'_> {
             .replace("VERDICT", self.verdict)
     }
 
-    async fn play(&self) -> Result<Played> {
-        play("architect", &self.script()).await
+    async fn play(&self) -> Result<EngineRun> {
+        play_engine("architect", &self.build_script()).await
     }
 }
 
-fn answers(played: &Played) -> usize {
+fn count_answers(played: &EngineRun) -> usize {
     played.events.iter().filter(|event| event["kind"] == "ModelAnswered").count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
+async fn plan_is_executed_file_by_file_and_verified() -> Result<()> {
     docket_tests::needs!("python3");
     let plan = r#"{"actions": [
         {"kind": "edit", "file": "a.py", "description": "return 2 from f", "hints": "tests/test_a.py wants it"},
@@ -148,8 +148,8 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
         {"kind": "command", "cmd": "python3 -c 'import a, b; assert a.h() + b.g() == 5'", "expect": "pass"},
         {"kind": "command", "cmd": "grep -q nothing b.py", "expect": "fail"},
         {"kind": "message", "text": "h is new"}]}"#;
-    let played = Said { first: plan, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { first: plan, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "architect: plan 1",
         "planned 6",
         "phase ",
@@ -168,7 +168,7 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(
-        played.outcome == "succeeded" && answers(&played) == 5,
+        played.outcome == "succeeded" && count_answers(&played) == 5,
         "{}: {:#?}",
         played.outcome,
         played.gists
@@ -177,13 +177,13 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
         ensure!(played.diff.contains(holds), "{holds}: {}", played.diff);
     }
     // One file, the words for it, what was done to it before; nothing of the task, nothing of other files.
-    let (first, third) = (played.opening("coder", 0)?, played.opening("coder", 2)?);
+    let (first, third) = (played.role_opening("coder", 0)?, played.role_opening("coder", 2)?);
     ensure!(first.contains("tests/test_a.py wants it") && first.contains("return 1\n"), "{first}");
     // The task's text is a blob of its own.
     ensure!(!first.contains("blob") && !first.contains("before:"), "{first}");
     ensure!(third.contains("What was done to `a.py` before: - return 2 from f (+1 −1)"), "{third}");
     ensure!(third.contains("return 2\n") && !third.contains("def g"), "{third}");
-    let judged = played.opening("verifier", 0)?;
+    let judged = played.role_opening("verifier", 0)?;
     for holds in ["-    return 1\n+    return 2", "new file b.py", "+def h():", "The check `tests` passed"] {
         ensure!(judged.contains(holds), "{holds}: {judged}");
     }
@@ -191,33 +191,33 @@ async fn a_plan_is_carried_out_file_by_file_and_verified() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person() -> Result<()> {
+async fn invalid_plan_is_returned_once_and_then_asks_a_person() -> Result<()> {
     docket_tests::needs!("python3");
     let outside = r#"{"actions": [{"kind": "edit", "file": "../a.py", "description": "x"}]}"#;
-    let played = Said { first: outside, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { first: outside, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "invalid \"plan\": \"actions[0]: `../a.py` is no file's path",
         "planned 1",
         "verdict finish",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count("invalid") == 1, "{}", played.outcome);
-    let played = Said { first: outside, second: "I would change a.py.", ..Said::default() }.play().await?;
-    ensure!(played.count("invalid \"plan\"") == 3 && answers(&played) == 3, "{:#?}", played.gists);
+    ensure!(played.outcome == "succeeded" && played.count_gists("invalid") == 1, "{}", played.outcome);
+    let played = ArchitectScript { first: outside, second: "I would change a.py.", ..ArchitectScript::default() }.play().await?;
+    ensure!(played.count_gists("invalid \"plan\"") == 3 && count_answers(&played) == 3, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with("blocked: ") && played.outcome.contains("there is no JSON in it"),
         "{}",
         played.outcome
     );
-    let played = Said { first: "BLOCKED: which of the two?", ..Said::default() }.play().await?;
+    let played = ArchitectScript { first: "BLOCKED: which of the two?", ..ArchitectScript::default() }.play().await?;
     ensure!(played.outcome == r#"blocked: {"text":"which of the two?"}"#, "{}", played.outcome);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_architect() -> Result<()> {
+async fn failing_patch_is_retried_twice_and_then_returned_to_the_architect() -> Result<()> {
     docket_tests::needs!("python3");
-    let played = Said { patch: STALE, second_try: STALE, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { patch: STALE_PATCH, second_try: STALE_PATCH, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "\"error\"",
         "invalid \"patch\"",
         "\"error\"",
@@ -225,61 +225,61 @@ async fn a_patch_that_fails_is_tried_twice_more_and_then_goes_back_to_the_archit
         "step 1 done",
         "verdict finish",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count("coder:") == 3, "{:#?}", played.gists);
-    let (second, third) = (played.opening("coder", 1)?, played.opening("coder", 2)?);
+    ensure!(played.outcome == "succeeded" && played.count_gists("coder:") == 3, "{:#?}", played.gists);
+    let (second, third) = (played.role_opening("coder", 1)?, played.role_opening("coder", 2)?);
     ensure!(second.contains("could not be applied") && second.contains("return 1\n"), "{second}");
     ensure!(
         !second.contains("The patch was:") && third.contains("The patch was:\n*** Begin Patch"),
         "{third}"
     );
-    played.kept("architect-third-try").await?;
+    played.keep_golden_log("architect-third-try").await?;
     // Whatever was wrong with it, the last try has what was refused.
     let foreign = "*** Begin Patch\n*** Update File: b.py\n-x\n+y\n*** End Patch";
     for (second_try, name) in [("I would rather not.", "unreadable"), (foreign, "foreign")] {
-        let played = Said { patch: STALE, second_try, ..Said::default() }.play().await?;
-        let third = played.opening("coder", 2)?;
+        let played = ArchitectScript { patch: STALE_PATCH, second_try, ..ArchitectScript::default() }.play().await?;
+        let third = played.role_opening("coder", 2)?;
         ensure!(third.contains(&format!("The patch was:\n{second_try}")), "{third}");
         ensure!(played.outcome == "succeeded", "{}", played.outcome);
-        played.kept(&format!("architect-third-try-after-{name}")).await?;
+        played.keep_golden_log(&format!("architect-third-try-after-{name}")).await?;
     }
     let played =
-        Said { patch: STALE, second_try: STALE, third_try: STALE, again: MESSAGE, ..Said::default() };
+        ArchitectScript { patch: STALE_PATCH, second_try: STALE_PATCH, third_try: STALE_PATCH, again: MESSAGE, ..ArchitectScript::default() };
     let played = played.play().await?;
-    played.has(&[
+    played.assert_sequence(&[
         "step 1 failed",
         "dropped: \"action 1, the edit of a.py, failed",
         "architect: plan 2",
         "planned 1",
     ])?;
-    ensure!(played.count("coder:") == 3 && !played.diff.contains("a.py"), "{:#?}", played.gists);
-    played.kept("architect-escalates").await?;
+    ensure!(played.count_gists("coder:") == 3 && !played.diff.contains("a.py"), "{:#?}", played.gists);
+    played.keep_golden_log("architect-escalates").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_an_event() -> Result<()> {
+async fn patch_of_another_file_is_refused_and_recorded() -> Result<()> {
     docket_tests::needs!("python3");
     let foreign = "*** Begin Patch\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch";
     let beside = "*** Begin Patch\n*** Add File: a.py\n+x\n*** Add File: evil.py\n+y\n*** End Patch";
     let both = format!(
         "{}\n*** Update File: tests/test_a.py\n-    assert f() == 2\n+    assert True\n*** End Patch",
-        GOOD.trim_end_matches("\n*** End Patch")
+        VALID_PATCH.trim_end_matches("\n*** End Patch")
     );
     for (patch, other) in
         [(foreign, "tests/test_a.py"), (beside, "evil.py"), (both.as_str(), "tests/test_a.py")]
     {
-        let played = Said { patch, ..Said::default() }.play().await?;
+        let played = ArchitectScript { patch, ..ArchitectScript::default() }.play().await?;
         let refused =
             played.gists.iter().find(|gist| gist.starts_with("invalid \"patch\"")).context("a refusal")?;
         ensure!(refused.contains(other) && refused.contains("`a.py`"), "{refused}");
-        played.has(&["invalid \"patch\"", "step 1 done", "verdict finish"])?;
+        played.assert_sequence(&["invalid \"patch\"", "step 1 done", "verdict finish"])?;
         ensure!(
             played.outcome == "succeeded" && !played.diff.contains("test_a") && !played.diff.contains("evil"),
             "{}",
             played.diff
         );
         played
-            .kept(&format!(
+            .keep_golden_log(&format!(
                 "architect-foreign-{}",
                 other.rsplit('/').next().unwrap_or(other).replace('.', "-")
             ))
@@ -289,13 +289,13 @@ async fn a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
+async fn coder_fixes_a_failure_of_its_change_once() -> Result<()> {
     docket_tests::needs!("python3");
     // A command.
     let plan = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
-    let played = Said { first: plan, patch: WRONG, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { first: plan, patch: WRONG, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "step 1 done",
         "step 2 failed",
         "coder: step 2: mend a.py",
@@ -303,25 +303,25 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "step 2 done",
         "verdict finish",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
-    ensure!(played.opening("coder", 1)?.contains("AssertionError"));
-    played.kept("architect-mends-a-command").await?;
+    ensure!(played.outcome == "succeeded" && played.count_gists("architect:") == 1, "{:#?}", played.gists);
+    ensure!(played.role_opening("coder", 1)?.contains("AssertionError"));
+    played.keep_golden_log("architect-mends-a-command").await?;
     // What does not parse.
     let open = "*** Begin Patch\n*** Update File: a.py\n-    return 1\n+    return (2\n*** End Patch";
     let closed = "*** Begin Patch\n*** Update File: a.py\n-    return (2\n+    return 2\n*** End Patch";
-    let played = Said { patch: open, mend: closed, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { patch: open, mend: closed, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "step 1 failed",
         "coder: step 1: mend a.py",
         "step 1 done",
         "check passed true",
         "verdict finish",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
-    played.kept("architect-mends-what-does-not-parse").await?;
+    ensure!(played.outcome == "succeeded" && played.count_gists("architect:") == 1, "{:#?}", played.gists);
+    played.keep_golden_log("architect-mends-what-does-not-parse").await?;
     // The final checks.
-    let played = Said { patch: WRONG, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { patch: WRONG, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "step 1 done",
         "check passed false",
         "coder: final checks: mend a.py",
@@ -329,27 +329,27 @@ async fn what_fails_for_what_was_written_the_coder_mends_once() -> Result<()> {
         "check passed true",
         "verdict finish",
     ])?;
-    played.kept("architect-mends-checks-and-says-so").await?;
-    ensure!(played.outcome == "succeeded" && played.count("architect:") == 1, "{:#?}", played.gists);
+    played.keep_golden_log("architect-mends-checks-and-says-so").await?;
+    ensure!(played.outcome == "succeeded" && played.count_gists("architect:") == 1, "{:#?}", played.gists);
     // Once, and no more: the architect is asked again.
-    let played = Said { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "check passed false",
         "coder: final checks: mend a.py",
         "dropped: \"the final checks failed",
         "architect: plan 2",
     ])?;
-    played.kept("architect-mends-nothing").await?;
+    played.keep_golden_log("architect-mends-nothing").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result<()> {
+async fn verifier_rejection_is_retried_once_and_then_asks_a_person() -> Result<()> {
     docket_tests::needs!("python3");
     let reject = r#"{"verdict": "reject", "reason": "there is no h"}"#;
     let more = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "add h"}]}"#;
-    let played = Said { verdict: reject, again: more, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { verdict: reject, again: more, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "verdict replan",
         "dropped: \"the verifier does not accept the work: there is no h",
         "architect: plan 2",
@@ -358,35 +358,35 @@ async fn a_verifier_that_rejects_is_heeded_once_and_then_a_person_is() -> Result
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("+def h():"), "{}", played.outcome);
-    let again = played.opening("architect", 1)?;
+    let again = played.role_opening("architect", 1)?;
     ensure!(again.contains("What was changed, file by file:\na.py:\n- return 2 from f (+1 −1)"), "{again}");
-    let script = Said { verdict: reject, again: MESSAGE, ..Said::default() }.script();
+    let script = ArchitectScript { verdict: reject, again: MESSAGE, ..ArchitectScript::default() }.build_script();
     let played =
-        play("architect", &script.replace(r#"{"verdict": "accept", "reason": "now it does"}"#, reject))
+        play_engine("architect", &script.replace(r#"{"verdict": "accept", "reason": "now it does"}"#, reject))
             .await?;
-    ensure!(played.count("architect:") == 2 && played.count("verdict replan") == 2, "{:#?}", played.gists);
+    ensure!(played.count_gists("architect:") == 2 && played.count_gists("verdict replan") == 2, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with("blocked: ") && played.outcome.contains("there is no h"),
         "{}",
         played.outcome
     );
-    played.kept("architect-rejected-twice").await?;
+    played.keep_golden_log("architect-rejected-twice").await?;
     // Verdicts that cannot be taken are a person's as well.
     let more =
         "text = '''It is fine.'''\n[[talks.turns]]\ntext = '''Fine.'''\n[[talks.turns]]\ntext = '''Yes.'''";
-    let script = Said { verdict: "It is fine.", ..Said::default() }.script();
-    let played = play("architect", &script.replace("text = '''It is fine.'''", more)).await?;
-    ensure!(played.count("invalid \"verdict") == 3, "{:#?}", played.gists);
+    let script = ArchitectScript { verdict: "It is fine.", ..ArchitectScript::default() }.build_script();
+    let played = play_engine("architect", &script.replace("text = '''It is fine.'''", more)).await?;
+    ensure!(played.count_gists("invalid \"verdict") == 3, "{:#?}", played.gists);
     ensure!(played.outcome.starts_with("blocked: "), "{}", played.outcome);
-    played.kept("architect-no-verdict").await?;
+    played.keep_golden_log("architect-no-verdict").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last() -> Result<()> {
+async fn failed_final_checks_return_to_the_architect_and_finally_fail_the_run() -> Result<()> {
     docket_tests::needs!("python3");
-    let played = Said { first: MESSAGE, ..Said::default() }.play().await?;
-    played.has(&[
+    let played = ArchitectScript { first: MESSAGE, ..ArchitectScript::default() }.play().await?;
+    played.assert_sequence(&[
         "step 1 done",
         "check passed false",
         "architect: plan 2",
@@ -395,20 +395,20 @@ async fn final_checks_that_fail_go_back_to_the_architect_and_end_the_run_at_last
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(played.opening("architect", 1)?.contains("The check `tests` said:"));
-    let played = Said { first: MESSAGE, again: MESSAGE, ..Said::default() }.play().await?;
-    ensure!(played.count("architect:") == 3 && played.count("verifier:") == 0, "{:#?}", played.gists);
+    ensure!(played.role_opening("architect", 1)?.contains("The check `tests` said:"));
+    let played = ArchitectScript { first: MESSAGE, again: MESSAGE, ..ArchitectScript::default() }.play().await?;
+    ensure!(played.count_gists("architect:") == 3 && played.count_gists("verifier:") == 0, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with("gates: ") && played.outcome.contains("still fail"),
         "{}",
         played.outcome
     );
-    played.kept("architect-checks-exhausted").await?;
+    played.keep_golden_log("architect-checks-exhausted").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_architect_looks_and_writes_nothing() -> Result<()> {
+async fn architect_reads_and_writes_nothing() -> Result<()> {
     docket_tests::needs!("python3");
     let looks = r#"
 [[talks]]
@@ -419,8 +419,8 @@ calls = [ { name = "read_file", args = { path = "a.py" } }, { name = "run_comman
 text = '''PLAN'''
 "#;
     let played =
-        play("architect", &format!("{}{}", looks.replace("PLAN", EDIT), Said::default().script())).await?;
-    played.has(&["architect: plan 1", "\"ok\"", "\"refused\"", "planned 1", "verdict finish"])?;
+        play_engine("architect", &format!("{}{}", looks.replace("PLAN", EDIT), ArchitectScript::default().build_script())).await?;
+    played.assert_sequence(&["architect: plan 1", "\"ok\"", "\"refused\"", "planned 1", "verdict finish"])?;
     let denied =
         |event: &&Value| event["kind"] == "ToolRequested" && event["payload"]["policy"]["rule"] == "role";
     ensure!(
@@ -451,57 +451,57 @@ paths = ["kept.txt"]
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_speaks_of_plans_and_of_what_the_runtime_shows() -> Result<()> {
+async fn policy_applies_to_plans_and_shown_files() -> Result<()> {
     docket_tests::needs!("python3");
     let refused = r#"{"actions": [{"kind": "command", "cmd": "curl http://127.0.0.1:9"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""}]}"#;
-    let script = Said { first: refused, second: allowed, ..Said::default() }.script();
-    let played = super::play_under("architect", &script, RULES).await?;
-    played.has(&[
+    let script = ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
+    let played = super::play_with_policy("architect", &script, RULES).await?;
+    played.assert_sequence(&[
         "invalid \"plan\": \"actions[0]: policy does not allow `curl http://127.0.0.1:9`",
         "planned 2",
         "step 2 done",
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.diff.contains("hushhush"), "{}", played.outcome);
-    let judged = played.opening("verifier", 0)?;
+    let judged = played.role_opening("verifier", 0)?;
     ensure!(judged.contains("kept.txt: changed; policy") && judged.contains("+    return 2"), "{judged}");
     ensure!(!judged.contains("hushhush"), "{judged}");
-    played.kept("architect-policy").await?;
+    played.keep_golden_log("architect-policy").await?;
     Ok(())
 }
 
 /// Where no policy speaks of commands a plan starts what is on docket's own list, and it is told what that is (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_starts_only_what_is_on_the_list() -> Result<()> {
+async fn plan_runs_only_listed_commands() -> Result<()> {
     docket_tests::needs!("python3");
     let refused = r#"{"actions": [{"kind": "command", "cmd": "systemctl restart db"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
-    let script = Said { first: refused, second: allowed, ..Said::default() }.script();
-    let played = super::play("architect", &script).await?;
-    played.has(&[
+    let script = ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
+    let played = super::play_engine("architect", &script).await?;
+    played.assert_sequence(&[
         "invalid \"plan\": \"actions[0]: `systemctl restart db` starts what a plan may not; it may start ./*, sh, bash",
         "planned 2",
         "step 2 done",
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    played.kept("architect-unlisted").await
+    played.keep_golden_log("architect-unlisted").await
 }
 
 /// What stands in a file and in the difference, and is a secret, is in no request (D9).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
+async fn requests_contain_no_secret_of_the_file() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
+    let _room = acquire_scenario_slot().await;
     // Put together here, so that no scanner takes this file for a leak.
     let secret = format!("AKIA{}", "QWERTZ1234567890");
     let file = format!("KEY = \"{secret}\"\n\ndef f():\n    return 1\n");
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let server = ModelServer::start(ScriptedModel::parse(Said::default().script().as_bytes())?).await?;
-    let sample = Sample::new(&[("a.py", &file), ("notes.md", "Nothing.\n")])?;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(ArchitectScript::default().build_script().as_bytes())?).await?;
+    let sample = SampleRepository::new(&[("a.py", &file), ("notes.md", "Nothing.\n")])?;
     let tests = "python3 -c 'import a; assert a.f() == 2'";
     let args =
         ["--model", "openai:template", "--queue", "template", "--engine", "architect", "--tests", tests];
@@ -509,12 +509,12 @@ async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
     coordinator.client().cancel(template, "a template").await?;
     let queue: QueueName = "secrets".parse()?;
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "x")).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "x")).await?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let run = view.task.last_run.context("a run")?;
-    coordinator.history(run).await?.verify(coordinator.client()).await?;
+    coordinator.run_history(run).await?.verify(coordinator.client()).await?;
     let requests = server.requests();
     let holds = |part: &str| {
         requests.iter().filter(|asked| String::from_utf8_lossy(&asked.body).contains(part)).count()
@@ -524,7 +524,7 @@ async fn no_request_holds_a_secret_of_the_file() -> Result<()> {
     ensure!(found == (3, 0, 2), "{found:?}");
     // Nor anything of the project but the file, where the coder is asked.
     ensure!(holds("# The project") == 2 && holds("notes.md") == 2, "the coder is told of other files");
-    let cat = coordinator.docket(&["cat", &run.to_string(), "a.py"]).await?.ok()?;
+    let cat = coordinator.run_docket(&["cat", &run.to_string(), "a.py"]).await?.into_stdout()?;
     ensure!(cat == file.replace("return 1", "return 2"), "{cat}");
     worker.drain().await?;
     coordinator.end_and_check().await

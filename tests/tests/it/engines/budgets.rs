@@ -7,11 +7,11 @@ use docket_schema::{
     task::TaskState,
 };
 use docket_tests::{
-    system::{History, room},
-    talks::{ENGINES, Makes, by_command, makes, script, talk},
+    system::{RunHistory, acquire_scenario_slot},
+    scripted_talks::{ENGINES, FunctionChange, command_script, function_change_talks, join_talks, role_talk},
 };
 
-use super::stage::Stage;
+use super::fixture::EngineFixture;
 
 /// Checks that fail for ever are corrected for ever; a model has a price.
 const SETTINGS: &str = "[run]\ncorrections_max = 100\ncorrection_turns = 0\n[prices.\"scripted:x\"]\ninput = \"3\"\n\
@@ -21,17 +21,17 @@ const FAILS: &str = "grep -q 'return 9' a.py";
 const FAILS_SLOWLY: &str = "sleep 1; grep -q 'return 9' a.py";
 
 /// `f` comes to give 2, which is not what is wanted, and nothing better follows.
-fn never_right(engine: &str) -> String {
-    let again = talk("architect", "asked again", &[r#"{"actions": [{"kind": "message", "text": "done"}]}"#]);
+fn failing_script(engine: &str) -> String {
+    let again = role_talk("architect", "asked again", &[r#"{"actions": [{"kind": "message", "text": "done"}]}"#]);
     match engine {
-        "architect" => script(&[again, makes(engine, Makes { from: 1, to: 2, at: "", round: 1 })]),
+        "architect" => join_talks(&[again, function_change_talks(engine, FunctionChange { from: 1, to: 2, at: "", round: 1 })]),
         // What is planned again can be done again.
-        _ => by_command(engine, 2),
+        _ => command_script(engine, 2),
     }
 }
 
 /// Turns in which the change is made, and one more round begins.
-const fn turns(engine: &str) -> &'static str {
+const fn turn_limit(engine: &str) -> &'static str {
     match engine.as_bytes() {
         b"team" => "7",
         b"review" => "5",
@@ -41,44 +41,44 @@ const fn turns(engine: &str) -> &'static str {
 }
 
 /// Tokens and nano-dollars of all answers.
-fn used(history: &History) -> (u64, u64) {
+fn total_usage(history: &RunHistory) -> (u64, u64) {
     let answers = history
         .events
         .iter()
         .filter_map(|event| if let RunEvent::ModelAnswered(e) = event { Some(e) } else { None });
     answers.fold((0, 0), |(tokens, cost), e| {
-        (tokens + e.usage.asked_tokens() + e.usage.output_tokens, cost + e.cost_nusd)
+        (tokens + e.usage.request_tokens() + e.usage.output_tokens, cost + e.cost_nusd)
     })
 }
 
-async fn ends(stage: &Stage, engine: &str, flags: &[&str], wanted: (FailureKind, &str)) -> Result<History> {
+async fn assert_fails_with(stage: &EngineFixture, engine: &str, flags: &[&str], wanted: (FailureKind, &str)) -> Result<RunHistory> {
     let name = || format!("{engine} {flags:?}");
-    let task = stage.submit(engine, &never_right(engine), "2", flags).await?;
-    let history = stage.ends(task, TaskState::Discarded).await.with_context(name)?;
+    let task = stage.submit_task(engine, &failing_script(engine), "2", flags).await?;
+    let history = stage.wait_for_verified_end(task, TaskState::Discarded).await.with_context(name)?;
     let Some(RunEvent::RunEnded(end)) = history.events.last() else {
-        anyhow::bail!("{}: {}", name(), history.kinds())
+        anyhow::bail!("{}: {}", name(), history.format_kinds())
     };
     let RunOutcome::Failed { why, message } = &end.result else { anyhow::bail!("{}: {end:?}", name()) };
     ensure!((*why, message.contains(wanted.1)) == (wanted.0, true), "{}: {why:?}: {message}", name());
     // What was done is kept, and can be looked at.
-    stage.gives(task, 2).await.with_context(name)?;
-    let diff = stage.docket(&["diff", &task.to_string()]).await?;
+    stage.assert_result(task, 2).await.with_context(name)?;
+    let diff = stage.docket_output(&["diff", &task.to_string()]).await?;
     ensure!(diff.contains("+    return 2"), "{}: {diff}", name());
-    let shown = stage.docket(&["show", &task.to_string()]).await?;
+    let shown = stage.docket_output(&["show", &task.to_string()]).await?;
     ensure!(shown.contains(wanted.1), "{}: {shown}", name());
     Ok(history)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_budget_ends_a_run_of_each_engine_with_its_reason_and_keeps_what_was_done() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set(SETTINGS).await?;
+async fn every_budget_ends_every_engine_with_its_reason_and_keeps_the_work() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = EngineFixture::new(SETTINGS).await?;
     for engine in ENGINES {
-        let capped = ["--tests", FAILS, "--turns", turns(engine)];
-        let said = format!("the cap of {} turns is reached", turns(engine));
-        let history = ends(&stage, engine, &capped, (FailureKind::TurnLimit, &said)).await?;
+        let capped = ["--tests", FAILS, "--turns", turn_limit(engine)];
+        let said = format!("the cap of {} turns is reached", turn_limit(engine));
+        let history = assert_fails_with(&stage, engine, &capped, (FailureKind::TurnLimit, &said)).await?;
         // The same turns are paid for; `sop` wants its last one paid for as well.
-        let (tokens, nusd) = used(&history);
+        let (tokens, nusd) = total_usage(&history);
         let more = if engine == "sop" { 4000 } else { 600 };
         let tokens = (tokens + more).to_string();
         // A call is made where it pays for a short answer, too.
@@ -91,15 +91,15 @@ async fn each_budget_ends_a_run_of_each_engine_with_its_reason_and_keeps_what_wa
         ] {
             let tests = if flag == "--max-time" { FAILS_SLOWLY } else { FAILS };
             let flags = ["--tests", tests, "--turns", "1000", flag, most];
-            let history = ends(&stage, engine, &flags, (FailureKind::Limit, said)).await?;
+            let history = assert_fails_with(&stage, engine, &flags, (FailureKind::Limit, said)).await?;
             let last = history.events.iter().any(|event| match event {
                 RunEvent::Concluded(e) => {
-                    e.facts.iter().any(|fact| matches!(fact, docket_schema::run::Fact::LastTurn { .. }))
+                    e.facts.iter().any(|fact| matches!(fact, docket_schema::run::EngineFact::LastTurn { .. }))
                 }
                 _ => false,
             });
-            ensure!(last == (engine == "sop"), "{engine} {flag}: {}", history.kinds());
+            ensure!(last == (engine == "sop"), "{engine} {flag}: {}", history.format_kinds());
         }
     }
-    stage.end().await
+    stage.shut_down().await
 }

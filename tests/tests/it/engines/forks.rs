@@ -6,25 +6,25 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     ids::TaskId,
-    run::{BlockedWhy, RunEvent},
+    run::{BlockedReason, RunEvent},
     task::TaskState,
     tool::ToolSet,
 };
 use docket_tests::{
-    system::{History, room},
-    talks::{ENGINES, by_command, script, talk},
+    system::{RunHistory, acquire_scenario_slot},
+    scripted_talks::{ENGINES, command_script, join_talks, role_talk},
 };
 use serde_json::Value;
 
-use super::stage::{Stage, own};
+use super::fixture::{EngineFixture, own_events};
 
 /// Whatever changes the file is asked about.
 const ASKS: &str = "[[rules]]\nid = \"asks\"\nverdict = \"ask\"\ncommands = [\"sed *\"]\n";
 const TESTS: [&str; 2] = ["--tests", "test \"$(sed -n 's/.*return //p' a.py)\" -ge 2"];
 
 /// Forks a run at its last turn, or at this one, under another engine.
-async fn forked(
-    stage: &Stage,
+async fn fork_run(
+    stage: &EngineFixture,
     run: &str,
     folder: &Path,
     (engine, script): (&str, &str),
@@ -47,48 +47,48 @@ async fn forked(
         args.extend(["--turn", turn]);
     }
     args.push("--json");
-    let made: Value = serde_json::from_str(&stage.docket(&args).await?)?;
+    let made: Value = serde_json::from_str(&stage.docket_output(&args).await?)?;
     Ok(made["task"].as_str().context("a task")?.parse()?)
 }
 
 /// Answers what policy asks, and waits for the end.
-async fn answered(stage: &Stage, task: TaskId, answer: &str) -> Result<History> {
-    stage.asks(task).await?;
-    stage.docket(&["answer", &task.to_string(), answer]).await?;
-    stage.ends(task, TaskState::Completed).await
+async fn answer_and_wait(stage: &EngineFixture, task: TaskId, answer: &str) -> Result<RunHistory> {
+    stage.wait_until_blocked(task).await?;
+    stage.docket_output(&["answer", &task.to_string(), answer]).await?;
+    stage.wait_for_verified_end(task, TaskState::Completed).await
 }
 
 /// What a run must show that an engine went on with.
-fn taken_over(history: &History, engine: &str, role: Option<&str>) -> Result<()> {
-    let own = own(history)?;
-    let RunEvent::Forked(fork) = &own[0] else { anyhow::bail!("{}", history.kinds()) };
+fn check_taken_over(history: &RunHistory, engine: &str, role: Option<&str>) -> Result<()> {
+    let own = own_events(history)?;
+    let RunEvent::Forked(fork) = &own[0] else { anyhow::bail!("{}", history.format_kinds()) };
     ensure!(fork.engine.as_ref().is_some_and(|found| found.name == engine), "{fork:?}");
     let pinned: Vec<_> = own
         .iter()
         .filter_map(|event| if let RunEvent::RolesPinned(e) = event { Some(e) } else { None })
         .collect();
     match role {
-        None => ensure!(pinned.is_empty(), "{}", history.kinds()),
+        None => ensure!(pinned.is_empty(), "{}", history.format_kinds()),
         Some(role) => {
             ensure!(pinned.len() == 1 && pinned[0].roles.iter().any(|one| one.name == role), "{pinned:?}");
             let begun = own.iter().position(|event| matches!(event, RunEvent::RoleBegan(_)));
             let asked = own.iter().position(|event| matches!(event, RunEvent::ModelRequested(_)));
-            ensure!(begun.is_some() && begun < asked, "{}", history.kinds());
+            ensure!(begun.is_some() && begun < asked, "{}", history.format_kinds());
         }
     }
     // It is asked once, of this engine's own call; its answer is for nothing else.
     let asked = own.iter().filter(|event| match event {
         RunEvent::RunBlocked(e) => {
-            e.why == BlockedWhy::Policy && e.about.as_ref().is_some_and(|about| about.rule == "asks")
+            e.why == BlockedReason::Policy && e.about.as_ref().is_some_and(|about| about.rule == "asks")
         }
         _ => false,
     });
-    ensure!(asked.count() == 1, "a permit of the former engine's holds: {}", history.kinds());
+    ensure!(asked.count() == 1, "a permit of the former engine's holds: {}", history.format_kinds());
     Ok(())
 }
 
 /// The first role of each engine.
-fn role_of(engine: &str) -> Option<&'static str> {
+fn first_role(engine: &str) -> Option<&'static str> {
     match engine {
         "plan" | "review" | "sop" => Some("planner"),
         "architect" => Some("architect"),
@@ -97,95 +97,95 @@ fn role_of(engine: &str) -> Option<&'static str> {
     }
 }
 
-async fn forks_of(sources: &[&str]) -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set("").await?;
+async fn check_forks(sources: &[&str]) -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = EngineFixture::new("").await?;
     let folder = tempfile::tempdir()?;
     let policy = folder.path().join("asks.toml");
     std::fs::write(&policy, ASKS)?;
     let flags = [&TESTS[..], &["--policy", policy.to_str().context("UTF-8")?]].concat();
     for from in sources {
-        let task = stage.submit(from, &by_command(from, 2), "2", &flags).await?;
-        let source = answered(&stage, task, "always").await.with_context(|| (*from).to_owned())?;
-        let run = stage.coordinator.client().task(task).await?.task.last_run.context("a run")?.to_string();
+        let task = stage.submit_task(from, &command_script(from, 2), "2", &flags).await?;
+        let source = answer_and_wait(&stage, task, "always").await.with_context(|| (*from).to_owned())?;
+        let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
         for to in ENGINES.into_iter().filter(|to| to != from) {
             let name = || format!("{from} to {to}");
-            let fork = forked(&stage, &run, folder.path(), (to, &by_command(to, 7)), None)
+            let fork = fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), None)
                 .await
                 .with_context(name)?;
-            let history = answered(&stage, fork, "yes").await.with_context(name)?;
-            taken_over(&history, to, role_of(to)).with_context(name)?;
-            stage.gives(fork, 7).await.with_context(name)?;
+            let history = answer_and_wait(&stage, fork, "yes").await.with_context(name)?;
+            check_taken_over(&history, to, first_role(to)).with_context(name)?;
+            stage.assert_result(fork, 7).await.with_context(name)?;
         }
         // At its first turn, where a role's conversation has just begun.
         let to = if *from == "team" { "sop" } else { "team" };
-        let fork = forked(&stage, &run, folder.path(), (to, &by_command(to, 7)), Some(1)).await?;
-        taken_over(&answered(&stage, fork, "yes").await?, to, role_of(to))
+        let fork = fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), Some(1)).await?;
+        check_taken_over(&answer_and_wait(&stage, fork, "yes").await?, to, first_role(to))
             .with_context(|| format!("{from} to {to}, turn 1"))?;
         // Only read.
-        let after = stage.coordinator.history(run.parse()?).await?;
+        let after = stage.coordinator.run_history(run.parse()?).await?;
         ensure!(after.events.len() == source.events.len(), "{from}: the source has changed");
     }
-    stage.end().await
+    stage.shut_down().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_react_plan_or_review_is_gone_on_with_by_every_other_engine() -> Result<()> {
-    forks_of(&ENGINES[..3]).await
+async fn react_plan_and_review_runs_continue_under_every_other_engine() -> Result<()> {
+    check_forks(&ENGINES[..3]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_of_architect_team_or_sop_is_gone_on_with_by_every_other_engine() -> Result<()> {
-    forks_of(&ENGINES[3..]).await
+async fn architect_team_and_sop_runs_continue_under_every_other_engine() -> Result<()> {
+    check_forks(&ENGINES[3..]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_of_the_former_engine_is_not_open_and_a_way_back_has_its_own_tools() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set("").await?;
+async fn fork_drops_open_questions_and_restores_its_own_tools() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = EngineFixture::new("").await?;
     let folder = tempfile::tempdir()?;
     let asks =
-        script(&[talk("", "", &["!{ name = \"list_files\", args = {} }", "BLOCKED: What is f to give?"])]);
-    let task = stage.submit("react", &asks, "2", &TESTS).await?;
-    stage.asks(task).await?;
-    let run = stage.coordinator.client().task(task).await?.task.last_run.context("a run")?.to_string();
+        join_talks(&[role_talk("", "", &["!{ name = \"list_files\", args = {} }", "BLOCKED: What is f to give?"])]);
+    let task = stage.submit_task("react", &asks, "2", &TESTS).await?;
+    stage.wait_until_blocked(task).await?;
+    let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
     for to in ENGINES.into_iter().filter(|to| *to != "react") {
-        let fork = forked(&stage, &run, folder.path(), (to, &by_command(to, 7)), None).await.context(to)?;
-        let history = stage.ends(fork, TaskState::Completed).await.context(to)?;
+        let fork = fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), None).await.context(to)?;
+        let history = stage.wait_for_verified_end(fork, TaskState::Completed).await.context(to)?;
         let is_open =
             |event: &RunEvent| matches!(event, RunEvent::RunBlocked(_) | RunEvent::BlockerAnswered(_));
-        ensure!(!own(&history)?.iter().any(is_open), "{to}: {}", history.kinds());
+        ensure!(!own_events(&history)?.iter().any(is_open), "{to}: {}", history.format_kinds());
         // `react` goes on behind it with the seven tools that it began with, of which the wide set lacks one.
-        let last = stage.coordinator.client().task(fork).await?.task.last_run.context("a run")?.to_string();
+        let last = stage.coordinator.client().get_task(fork).await?.task.last_run.context("a run")?.to_string();
         let makes = "!{ name = \"create_file\", args = { path = \"m.txt\", content = \"more\\n\" } }";
-        let back = script(&[talk("", "", &[makes, "It is there."])]);
-        let back = forked(&stage, &last, folder.path(), ("react", &back), None).await.context(to)?;
+        let back = join_talks(&[role_talk("", "", &[makes, "It is there."])]);
+        let back = fork_run(&stage, &last, folder.path(), ("react", &back), None).await.context(to)?;
         let history =
-            stage.ends(back, TaskState::Completed).await.with_context(|| format!("{to} to react"))?;
-        let made = stage.docket(&["cat", &back.to_string(), "m.txt"]).await;
-        ensure!(made.is_ok_and(|text| text == "more\n"), "{to} to react: {}", history.kinds());
+            stage.wait_for_verified_end(back, TaskState::Completed).await.with_context(|| format!("{to} to react"))?;
+        let made = stage.docket_output(&["cat", &back.to_string(), "m.txt"]).await;
+        ensure!(made.is_ok_and(|text| text == "more\n"), "{to} to react: {}", history.format_kinds());
     }
-    stage.end().await
+    stage.shut_down().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_fork_to_the_same_engine_has_its_tools_again() -> Result<()> {
-    let _room = room().await;
-    let stage = Stage::set("").await?;
+async fn second_fork_to_the_same_engine_restores_its_tools() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let stage = EngineFixture::new("").await?;
     let folder = tempfile::tempdir()?;
-    let task = stage.submit("react", &by_command("react", 2), "2", &TESTS).await?;
-    stage.ends(task, TaskState::Completed).await?;
+    let task = stage.submit_task("react", &command_script("react", 2), "2", &TESTS).await?;
+    stage.wait_for_verified_end(task, TaskState::Completed).await?;
     let mut task = task;
     for number in [3, 4] {
-        let run = stage.coordinator.client().task(task).await?.task.last_run.context("a run")?.to_string();
-        task = forked(&stage, &run, folder.path(), ("team", &by_command("team", number)), None).await?;
-        let history = stage.ends(task, TaskState::Completed).await.with_context(|| number.to_string())?;
-        let pins = own(&history)?
+        let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
+        task = fork_run(&stage, &run, folder.path(), ("team", &command_script("team", number)), None).await?;
+        let history = stage.wait_for_verified_end(task, TaskState::Completed).await.with_context(|| number.to_string())?;
+        let pins = own_events(&history)?
             .iter()
             .filter_map(|event| if let RunEvent::RolesPinned(e) = event { Some(e) } else { None });
         let sets: Vec<_> = pins.map(|event| event.tool_set).collect();
-        ensure!(sets == [Some(ToolSet::Wide)], "{number}: {sets:?}; {}", history.kinds());
-        stage.gives(task, number).await?;
+        ensure!(sets == [Some(ToolSet::Wide)], "{number}: {sets:?}; {}", history.format_kinds());
+        stage.assert_result(task, number).await?;
     }
-    stage.end().await
+    stage.shut_down().await
 }

@@ -1,10 +1,10 @@
 //! Who plays a role, and how: settings, flags over them, one model over all; what each call was asked of.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{task::RoleAsked, wire::TaskQuery};
-use docket_tests::system::{Coordinator, LeaseTime, Place, Sample, Tool, room, run};
+use docket_schema::{task::RoleOverride, api::TaskQuery};
+use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, acquire_scenario_slot, run_program};
 
-use super::{FILES, Played, play_as};
+use super::{FILES, EngineRun, play_with_settings};
 
 const SCRIPT: &str = r#"
 [[talks]]
@@ -38,7 +38,7 @@ context_tokens_max = 24000
 "#;
 
 /// Each role with the models that were asked in it.
-fn asked(played: &Played) -> Vec<(String, String)> {
+fn requested_models(played: &EngineRun) -> Vec<(String, String)> {
     let calls = played.events.iter().filter(|event| event["kind"] == "ModelRequested");
     let mut asked: Vec<(String, String)> = calls
         .map(|event| {
@@ -51,34 +51,34 @@ fn asked(played: &Played) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_role_is_played_by_the_model_that_settings_and_flags_name() -> Result<()> {
+async fn roles_use_the_models_of_settings_and_flags() -> Result<()> {
     docket_tests::needs!("python3");
     let pairs = |models: [&str; 3]| {
         let roles = ["planner", "executor", "reviewer"].map(str::to_owned);
         roles.into_iter().zip(models.map(str::to_owned)).collect::<Vec<_>>()
     };
-    let played = play_as("review", SCRIPT, SETTINGS, &[]).await?;
+    let played = play_with_settings("review", SCRIPT, SETTINGS, &[]).await?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(asked(&played) == pairs(["strong", "cheap", "main"]), "{:?}", asked(&played));
+    ensure!(requested_models(&played) == pairs(["strong", "cheap", "main"]), "{:?}", requested_models(&played));
     let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
     let roles = &started["payload"]["roles"];
     ensure!(roles[0]["effort"] == "high" && roles[0]["temperature_milli"] == 200, "{roles}");
     ensure!(roles[1]["context_tokens_max"] == 24000 && roles[1]["effort"].is_null(), "{roles}");
     let flags = ["--role", "planner=scripted:other", "--role", "reviewer=scripted:judge"];
-    let played = play_as("review", SCRIPT, SETTINGS, &flags).await?;
-    ensure!(asked(&played) == pairs(["other", "cheap", "judge"]), "{:?}", asked(&played));
-    let played = play_as("review", SCRIPT, SETTINGS, &["--model", "scripted:only"]).await?;
-    ensure!(asked(&played) == pairs(["only"; 3]), "{:?}", asked(&played));
+    let played = play_with_settings("review", SCRIPT, SETTINGS, &flags).await?;
+    ensure!(requested_models(&played) == pairs(["other", "cheap", "judge"]), "{:?}", requested_models(&played));
+    let played = play_with_settings("review", SCRIPT, SETTINGS, &["--model", "scripted:only"]).await?;
+    ensure!(requested_models(&played) == pairs(["only"; 3]), "{:?}", requested_models(&played));
     let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
     ensure!(started["payload"]["roles"][0]["temperature_milli"] == 200, "it is the model alone");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_is_told_before_anything_is_submitted() -> Result<()> {
-    let _room = room().await;
-    let sample = Sample::new(&FILES)?;
-    let script = sample.script(SCRIPT)?;
+async fn invalid_role_settings_are_reported_before_submit() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let sample = SampleRepository::new(&FILES)?;
+    let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
     for (settings, flags, told) in [
         (
@@ -108,18 +108,18 @@ async fn what_cannot_be_is_told_before_anything_is_submitted() -> Result<()> {
         std::fs::write(folder.path().join("docket.toml"), settings)?;
         let env = [("DOCKET_HOME", folder.path().as_os_str()), ("DOCKET_MODEL", "scripted:x".as_ref())];
         let args = ["run", "Let f return 2", "--repo", repo, "--script", script, "--engine", "review"];
-        let said = run(Tool::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
+        let said = run_program(TestProgram::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
         ensure!(said.stderr.contains(told) && said.code() == Some(2), "{told}: {said:?}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Result<()> {
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
+async fn import_and_compare_accept_role_models_like_submit() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     std::fs::write(coordinator.home().join("docket.toml"), "[task]\nmodel = \"openai:main\"\n")?;
-    let sample = Sample::new(&FILES)?;
+    let sample = SampleRepository::new(&FILES)?;
     let repo = sample.path().to_str().context("UTF-8")?;
     let folder = tempfile::tempdir()?;
     let write = |name: &str, text: &str| {
@@ -130,11 +130,11 @@ async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Resul
     let lines = "{\"text\": \"The first\"}\n{\"text\": \"The second\", \"model\": \"openai:own\"}\n";
     let (file, task) = (write("todo.jsonl", lines)?, write("task.md", "Do it.\n")?);
     let tasks = async |batch: &str| {
-        let all = coordinator.client().tasks(&TaskQuery::default()).await?.tasks;
+        let all = coordinator.client().list_tasks(&TaskQuery::default()).await?.tasks;
         let mut found = Vec::new();
         for task in all {
-            let spec = coordinator.client().task(task.id).await?.task.spec;
-            let named = |role: &RoleAsked| {
+            let spec = coordinator.client().get_task(task.id).await?.task.spec;
+            let named = |role: &RoleOverride| {
                 format!("{}={}", role.name, role.model.as_ref().map_or(String::new(), ToString::to_string))
             };
             let roles: Vec<String> = spec.roles.iter().map(named).collect();
@@ -157,7 +157,7 @@ async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Resul
         "--role",
         "planner=openai:strong",
     ];
-    coordinator.docket(&imports).await?.ok()?;
+    coordinator.run_docket(&imports).await?.into_stdout()?;
     let row = |title: &str, model: &str, engine: &str, roles: &str| {
         (title.to_owned(), model.to_owned(), engine.to_owned(), roles.to_owned())
     };
@@ -189,7 +189,7 @@ async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Resul
         "--role",
         "executor=openai:a",
     ];
-    coordinator.docket(&compares).await?.ok()?;
+    coordinator.run_docket(&compares).await?.into_stdout()?;
     let found: Vec<(String, String, String)> = tasks("compared")
         .await?
         .into_iter()
@@ -205,14 +205,14 @@ async fn backlogs_and_comparisons_name_models_of_roles_as_submit_does() -> Resul
         );
     }
     let wrong = [&compares[..compares.len() - 1], &["reviewer=openai:a"]].concat();
-    let said = coordinator.docket(&wrong).await?;
+    let said = coordinator.run_docket(&wrong).await?;
     ensure!(
         said.code() == Some(2)
             && said.stderr.contains("there is no role `reviewer`; the engine `plan` has planner, executor"),
         "{said:?}"
     );
     let both = [&imports[..], &["--model", "openai:x"]].concat();
-    let said = coordinator.docket(&both).await?;
+    let said = coordinator.run_docket(&both).await?;
     ensure!(said.code() == Some(2) && said.stderr.contains("--model is the model of every role"), "{said:?}");
     coordinator.end_and_check().await
 }

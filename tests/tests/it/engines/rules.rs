@@ -11,22 +11,22 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
-    system::{Tool, run},
-    talks::{Makes, makes, script, talk},
+    system::{TestProgram, run_program},
+    scripted_talks::{FunctionChange, function_change_talks, join_talks, role_talk},
 };
 
-use super::{play, play_on};
+use super::{play_engine, play_on_files};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_planner_of_plan_that_writes_is_refused() -> Result<()> {
+async fn plan_planner_cannot_write() -> Result<()> {
     docket_tests::needs!("python3");
     let writes = "!{ name = \"create_file\", args = { path = \"evil.py\", content = \"x = 1\\n\" } }, \
                   { name = \"run_command\", args = { command = \"touch evil\" } }";
     let steps = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "let f give 2"}]}"#;
     let talks =
-        [talk("planner", "", &[writes, steps]), makes("plan", Makes { from: 1, to: 2, at: "", round: 1 })];
-    let played = play("plan", &script(&talks)).await?;
-    played.has(&["planner: the plan", "\"refused\"", "\"refused\"", "planned 1", "step 1 done"])?;
+        [role_talk("planner", "", &[writes, steps]), function_change_talks("plan", FunctionChange { from: 1, to: 2, at: "", round: 1 })];
+    let played = play_engine("plan", &join_talks(&talks)).await?;
+    played.assert_sequence(&["planner: the plan", "\"refused\"", "\"refused\"", "planned 1", "step 1 done"])?;
     let refused = played.events.iter().filter(|event| event["payload"]["policy"]["rule"] == "role");
     let reasons: Vec<String> =
         refused.map(|event| event["payload"]["policy"]["reason"].to_string()).collect();
@@ -44,10 +44,10 @@ async fn a_planner_of_plan_that_writes_is_refused() -> Result<()> {
 }
 
 /// Whatever is claimed, nothing is done: the checks are what counts, in each round, and the last one ends the run.
-async fn claims(engine: &str, talks: &[String], rounds: usize, outcome: &str) -> Result<()> {
-    let played = play(engine, &script(talks)).await?;
-    ensure!(played.count("check passed true") == 0, "{:#?}", played.gists);
-    ensure!(played.count("check passed false") == rounds, "{:#?}", played.gists);
+async fn check_false_claims(engine: &str, talks: &[String], rounds: usize, outcome: &str) -> Result<()> {
+    let played = play_engine(engine, &join_talks(talks)).await?;
+    ensure!(played.count_gists("check passed true") == 0, "{:#?}", played.gists);
+    ensure!(played.count_gists("check passed false") == rounds, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with(outcome) && played.outcome.contains("the final checks"),
         "{}",
@@ -57,43 +57,43 @@ async fn claims(engine: &str, talks: &[String], rounds: usize, outcome: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+async fn react_false_test_claim_is_caught_by_checks() -> Result<()> {
     docket_tests::needs!("python3");
     let says = ["!{ name = \"list_files\", args = {} }", "I ran all tests, and all of them passed."];
-    claims("react", &[talk("", "", &says)], 4, "gates: ").await
+    check_false_claims("react", &[role_talk("", "", &says)], 4, "gates: ").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+async fn plan_false_test_claim_is_caught_by_checks() -> Result<()> {
     docket_tests::needs!("python3");
     let says = r#"{"steps": [{"kind": "message", "text": "I ran all tests, and all of them passed"}]}"#;
-    claims("plan", &[talk("planner", "", &[says])], 4, "").await
+    check_false_claims("plan", &[role_talk("planner", "", &[says])], 4, "").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+async fn review_false_test_claim_is_caught_by_checks() -> Result<()> {
     docket_tests::needs!("python3");
     let talks = [
-        talk("planner", "", &[r#"["mend f"]"#]),
-        talk("executor", "", &[r#"{"success": true, "output": "all tests passed"}"#]),
-        talk("reviewer", "", &[r#"{"verdict": "finish", "reason": "all tests passed"}"#]),
+        role_talk("planner", "", &[r#"["mend f"]"#]),
+        role_talk("executor", "", &[r#"{"success": true, "output": "all tests passed"}"#]),
+        role_talk("reviewer", "", &[r#"{"verdict": "finish", "reason": "all tests passed"}"#]),
     ];
-    claims("review", &talks, 4, "gates: ").await
+    check_false_claims("review", &talks, 4, "gates: ").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks() -> Result<()> {
+async fn architect_false_test_claim_is_caught_by_checks() -> Result<()> {
     docket_tests::needs!("python3");
     let talks = [
-        talk("architect", "", &[r#"{"actions": [{"kind": "message", "text": "all tests passed"}]}"#]),
-        talk("verifier", "", &[r#"{"verdict": "accept", "reason": "all tests passed"}"#]),
+        role_talk("architect", "", &[r#"{"actions": [{"kind": "message", "text": "all tests passed"}]}"#]),
+        role_talk("verifier", "", &[r#"{"verdict": "accept", "reason": "all tests passed"}"#]),
     ];
-    claims("architect", &talks, 3, "gates: ").await
+    check_false_claims("architect", &talks, 3, "gates: ").await
 }
 
 /// Where nothing can say whether the work is right, the log says that nothing did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_that_nothing_verified_says_so() -> Result<()> {
+async fn unverified_success_is_recorded_as_unverified() -> Result<()> {
     let plan = "[[talks]]\nrole = \"planner\"\n[[talks.turns]]\n\
                 text = '{\"steps\": [{\"kind\": \"message\", \"text\": \"nothing to do\"}]}'\n";
     let react = "[[turns]]\ncalls = [{ name = \"create_file\", args = { path = \"made.txt\", content = \"x\" } }]\n\
@@ -101,7 +101,7 @@ async fn a_success_that_nothing_verified_says_so() -> Result<()> {
     for (engine, script) in [("react", react), ("plan", plan)] {
         for (flags, unverified) in [(&[][..], true), (&["--tests", "true"], false)] {
             let played =
-                play_on(&[("note.txt", "one\n")], script, &[&["--engine", engine], flags].concat()).await?;
+                play_on_files(&[("note.txt", "one\n")], script, &[&["--engine", engine], flags].concat()).await?;
             let end = played.events.iter().find(|event| event["kind"] == "RunEnded").context("an end")?;
             ensure!(played.outcome == "succeeded", "{}", played.outcome);
             let why = end["payload"]["unverified"]["reason"].as_str();
@@ -109,7 +109,7 @@ async fn a_success_that_nothing_verified_says_so() -> Result<()> {
             let env = [("DOCKET_HOME", played.home.path().as_os_str())];
             for command in ["logs", "follow"] {
                 let args = [command, played.run.as_str()];
-                let told = run(Tool::Docket, played.home.path(), &env, &args).await?.ok()?;
+                let told = run_program(TestProgram::Docket, played.home.path(), &env, &args).await?.into_stdout()?;
                 ensure!(told.contains("unverified: there are no checks") == unverified, "{command}: {told}");
             }
         }

@@ -5,13 +5,13 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Worker, WorkerOptions, room},
-    talks::talk,
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    scripted_talks::role_talk,
 };
-use docket_worker::model::{Provider, ROLE_MARK, ScriptedModel};
+use docket_worker::model::{ModelProvider, ROLE_MARK, ScriptedModel};
 use serde_json::Value;
 
-use super::{FILES, Played, play, play_as, play_on};
+use super::{FILES, EngineRun, play_engine, play_with_settings, play_on_files};
 
 const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
 const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";
@@ -28,38 +28,38 @@ const FINISH: &str = r#"{"action": "finish", "reason": "all is done", "summary":
 const AGAIN: &str = r#"{"action": "again", "reason": "it is not right yet", "from": "coder"}"#;
 
 /// A team whose members do their parts, but for those who are said to do otherwise.
-fn team(otherwise: &[String]) -> String {
+fn team_script(otherwise: &[String]) -> String {
     let brief = |role: &str, results: &str| {
         let words = format!("BRIEF-OF-{}", role.to_uppercase());
         let order = format!(r#"{{"action": "hand_over", "brief": "{words}", "results": [{results}]}}"#);
-        talk("orchestrator", &format!("Brief the {role} now"), &[&order])
+        role_talk("orchestrator", &format!("Brief the {role} now"), &[&order])
     };
     let usual = [
         brief("architect", r#""task""#),
         brief("coder", r#""architect""#),
         brief("tester", r#""changes""#),
         brief("reviewer", r#""task", "coder""#),
-        talk("orchestrator", "It cannot be finished", &[AGAIN]),
-        talk("orchestrator", "All roles have spoken", &[FINISH]),
-        talk("architect", "BRIEF", &[READ, DESIGNED]),
-        talk("coder", "BRIEF", &[READ, EDIT, DONE]),
-        talk("tester", "BRIEF", &[TESTS, PASSED]),
-        talk("reviewer", "BRIEF", &[APPROVED]),
+        role_talk("orchestrator", "It cannot be finished", &[AGAIN]),
+        role_talk("orchestrator", "All roles have spoken", &[FINISH]),
+        role_talk("architect", "BRIEF", &[READ, DESIGNED]),
+        role_talk("coder", "BRIEF", &[READ, EDIT, DONE]),
+        role_talk("tester", "BRIEF", &[TESTS, PASSED]),
+        role_talk("reviewer", "BRIEF", &[APPROVED]),
     ];
     [otherwise, &usual].concat().concat()
 }
 
-fn refused<'a>(played: &'a Played, rule: &str) -> Vec<&'a str> {
+fn refusals_by_rule<'a>(played: &'a EngineRun, rule: &str) -> Vec<&'a str> {
     let requested = played.events.iter().filter(|event| event["kind"] == "ToolRequested");
     let policies = requested.map(|event| &event["payload"]["policy"]).filter(|policy| policy["rule"] == rule);
     policies.filter_map(|policy| policy["reason"].as_str()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_role_has_its_part_and_all_passes_through_the_orchestrator() -> Result<()> {
+async fn every_role_takes_part_and_the_orchestrator_coordinates() -> Result<()> {
     docket_tests::needs!("python3");
-    let played = play("team", &team(&[])).await?;
-    played.has(&[
+    let played = play_engine("team", &team_script(&[])).await?;
+    played.assert_sequence(&[
         "planned 4",
         "orchestrator: round 1: a brief for the architect",
         "answered orchestrator",
@@ -88,13 +88,13 @@ async fn each_role_has_its_part_and_all_passes_through_the_orchestrator() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run() -> Result<()> {
+async fn answer_violating_its_schema_is_returned_and_three_fail_the_run() -> Result<()> {
     docket_tests::needs!("python3");
-    let played = play(
+    let played = play_engine(
         "team",
-        &team(&[
-            talk("architect", "BRIEF", &["I would return 2.", r#"{"design": "", "file": 1}"#, DESIGNED]),
-            talk(
+        &team_script(&[
+            role_talk("architect", "BRIEF", &["I would return 2.", r#"{"design": "", "file": 1}"#, DESIGNED]),
+            role_talk(
                 "orchestrator",
                 "Brief the tester now",
                 &[
@@ -105,7 +105,7 @@ async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the
         ]),
     )
     .await?;
-    played.has(&[
+    played.assert_sequence(&[
         "invalid \"answer of the architect\": \"there is no JSON in it\"",
         "`/files`: it is missing; `/design`: it must have at least 1 characters, and has 0; `/file`: it is not known",
         "answered architect",
@@ -115,8 +115,8 @@ async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
     let played =
-        play("team", &team(&[talk("coder", "BRIEF", &["Done.", "It is done.", "Really done."])])).await?;
-    ensure!(played.count("invalid \"answer of the coder\"") == 2, "{:#?}", played.gists);
+        play_engine("team", &team_script(&[role_talk("coder", "BRIEF", &["Done.", "It is done.", "Really done."])])).await?;
+    ensure!(played.count_gists("invalid \"answer of the coder\"") == 2, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with("plan: ")
             && played.outcome.contains(
@@ -129,27 +129,27 @@ async fn an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the
 }
 
 /// The coder's second and third part: nothing is left to change.
-fn next_rounds() -> Vec<String> {
+fn later_round_scripts() -> Vec<String> {
     let order = r#"{"action": "hand_over", "brief": "MORE of it", "results": ["reviewer"]}"#;
     vec![
-        talk("orchestrator", "Brief the coder now, for round 2", &[order]),
-        talk("orchestrator", "Brief the coder now, for round 3", &[order]),
-        talk("coder", "MORE of it", &[DONE]),
+        role_talk("orchestrator", "Brief the coder now, for round 2", &[order]),
+        role_talk("orchestrator", "Brief the coder now, for round 3", &[order]),
+        role_talk("coder", "MORE of it", &[DONE]),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enough() -> Result<()> {
+async fn sent_back_work_is_not_finished_and_rounds_are_limited_to_three() -> Result<()> {
     docket_tests::needs!("python3");
     let looks = r#"{"action": "hand_over", "brief": "SECOND-LOOK"}"#;
     let second = [
-        talk("orchestrator", "Brief the reviewer now, for round 2", &[looks]),
-        talk("reviewer", "SECOND-LOOK", &[APPROVED]),
-        talk("reviewer", "BRIEF", &[SENT_BACK]),
-        talk("orchestrator", "It cannot be finished", &[FINISH, AGAIN]),
+        role_talk("orchestrator", "Brief the reviewer now, for round 2", &[looks]),
+        role_talk("reviewer", "SECOND-LOOK", &[APPROVED]),
+        role_talk("reviewer", "BRIEF", &[SENT_BACK]),
+        role_talk("orchestrator", "It cannot be finished", &[FINISH, AGAIN]),
     ];
-    let played = play("team", &team(&[&next_rounds()[..], &second].concat())).await?;
-    played.has(&[
+    let played = play_engine("team", &team_script(&[&later_round_scripts()[..], &second].concat())).await?;
+    played.assert_sequence(&[
         "step 4 failed",
         "invalid \"order\": \"`/action`: it cannot be \\\"finish\\\": the reviewer sent it back: f has no documentation",
         "verdict retry",
@@ -160,11 +160,11 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
         "check passed true",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    played.kept("team-sent-back").await?;
-    let sends = [talk("reviewer", "BRIEF", &[SENT_BACK])];
-    let played = play("team", &team(&[&next_rounds()[..], &sends].concat())).await?;
+    played.keep_golden_log("team-sent-back").await?;
+    let sends = [role_talk("reviewer", "BRIEF", &[SENT_BACK])];
+    let played = play_engine("team", &team_script(&[&later_round_scripts()[..], &sends].concat())).await?;
     ensure!(
-        played.count("reviewer: round") == 3 && played.count("verdict retry") == 2,
+        played.count_gists("reviewer: round") == 3 && played.count_gists("verdict retry") == 2,
         "{:#?}",
         played.gists
     );
@@ -176,37 +176,37 @@ async fn what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enoug
         "{}",
         played.outcome
     );
-    played.kept("team-rounds-used-up").await?;
+    played.keep_golden_log("team-rounds-used-up").await?;
     // Whoever says that it is not done is believed, whatever the others say.
     let not_done = r#"{"done": false, "summary": "h is missing"}"#;
-    let says = [talk("coder", "BRIEF", &[READ, EDIT, not_done])];
-    let played = play("team", &team(&[&next_rounds()[..], &second[..2], &says].concat())).await?;
-    played.has(&["step 2 failed", "step 4 done", "verdict retry", "coder: round 2", "verdict finish"])?;
+    let says = [role_talk("coder", "BRIEF", &[READ, EDIT, not_done])];
+    let played = play_engine("team", &team_script(&[&later_round_scripts()[..], &second[..2], &says].concat())).await?;
+    played.assert_sequence(&["step 2 failed", "step 4 done", "verdict retry", "coder: round 2", "verdict finish"])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    played.kept("team-coder-not-done").await?;
+    played.keep_golden_log("team-coder-not-done").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
+async fn tester_claims_must_match_observed_results() -> Result<()> {
     docket_tests::needs!("python3");
     // Who ran nothing is told so.
-    let played = play("team", &team(&[talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
-    played.has(&[
+    let played = play_engine("team", &team_script(&[role_talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
+    played.assert_sequence(&[
         "\"`/outcome`: it is \\\"passed\\\", and you ran nothing",
         "answered tester",
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    played.kept("team-ran-nothing").await?;
+    played.keep_golden_log("team-ran-nothing").await?;
     // Who ran something else is found out by the checks that the runtime runs.
     let lies = [
-        talk("coder", "BRIEF", &[READ, DONE]),
-        talk("coder", "MORE of it", &[READ, EDIT, DONE]),
-        talk("tester", "BRIEF", &["!{ name = \"run_command\", args = { command = \"true\" } }", PASSED]),
+        role_talk("coder", "BRIEF", &[READ, DONE]),
+        role_talk("coder", "MORE of it", &[READ, EDIT, DONE]),
+        role_talk("tester", "BRIEF", &["!{ name = \"run_command\", args = { command = \"true\" } }", PASSED]),
     ];
-    let played = play("team", &team(&[&lies[..], &next_rounds()].concat())).await?;
-    played.has(&[
+    let played = play_engine("team", &team_script(&[&lies[..], &later_round_scripts()].concat())).await?;
+    played.assert_sequence(&[
         "tester: round 1",
         "answered tester",
         "phase round",
@@ -228,17 +228,17 @@ async fn a_tester_is_believed_as_far_as_the_runtime_saw_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -> Result<()> {
+async fn tester_writes_only_tests_and_readers_write_nothing() -> Result<()> {
     docket_tests::needs!("python3");
     let write = |path: &str| {
         format!("!{{ name = \"write_file\", args = {{ path = \"{path}\", content = \"x = 1\\n\" }} }}")
     };
     let otherwise = [
-        talk("tester", "BRIEF", &[&write("b.py"), &write("tests/test_b.py"), TESTS, PASSED]),
-        talk("reviewer", "BRIEF", &[&write("c.py"), APPROVED]),
+        role_talk("tester", "BRIEF", &[&write("b.py"), &write("tests/test_b.py"), TESTS, PASSED]),
+        role_talk("reviewer", "BRIEF", &[&write("c.py"), APPROVED]),
     ];
-    let played = play("team", &team(&otherwise)).await?;
-    let refused = refused(&played, "role");
+    let played = play_engine("team", &team_script(&otherwise)).await?;
+    let refused = refusals_by_rule(&played, "role");
     ensure!(refused.len() == 2, "{refused:?}");
     ensure!(refused[0].contains("the role `tester` writes tests only, and `b.py` is none"), "{refused:?}");
     ensure!(refused[1].contains("the role `reviewer` has no tool `write_file`"), "{refused:?}");
@@ -249,7 +249,7 @@ async fn a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing() -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result<()> {
+async fn tester_command_changes_outside_tests_are_reverted() -> Result<()> {
     docket_tests::needs!("python3");
     let line = "sed -i 's/return 2/return 5/' a.py && rm c.txt && mkdir -p new/deep empty && echo x > new/deep/b.py && \
                 chmod 600 notes.md && echo y > tests/test_b.py && python3 -c 'import a; assert a.f() == 5'";
@@ -257,7 +257,7 @@ async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result
     let files =
         [&FILES[..], &[("c.txt", "c\n"), ("notes.md", "n\n"), (".gitignore", "__pycache__/\n")]].concat();
     let flags = ["--engine", "team", "--tests", "python3 -c 'import a; assert a.f() == 2'"];
-    let played = play_on(&files, &team(&[talk("tester", "BRIEF", &[&both, PASSED])]), &flags).await?;
+    let played = play_on_files(&files, &team_script(&[role_talk("tester", "BRIEF", &[&both, PASSED])]), &flags).await?;
     let done: Vec<&Value> = played
         .events
         .iter()
@@ -290,19 +290,19 @@ async fn what_a_tester_changes_by_a_command_beside_tests_is_put_back() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> Result<()> {
+async fn next_round_starts_no_later_than_the_role_that_sent_the_work_back() -> Result<()> {
     docket_tests::needs!("python3");
     let failed = r#"{"outcome": "failed", "summary": "f gives 1 on Mondays"}"#;
     let from_reviewer = r#"{"action": "again", "reason": "look once more", "from": "reviewer"}"#;
     let second = r#"{"action": "hand_over", "brief": "SECOND try", "results": ["tester"]}"#;
     let otherwise = [
-        talk("orchestrator", "It cannot be finished", &[from_reviewer]),
-        talk("orchestrator", "Brief the tester now, for round 2", &[second]),
-        talk("tester", "SECOND try", &[TESTS, PASSED]),
-        talk("tester", "BRIEF", &[TESTS, failed]),
+        role_talk("orchestrator", "It cannot be finished", &[from_reviewer]),
+        role_talk("orchestrator", "Brief the tester now, for round 2", &[second]),
+        role_talk("tester", "SECOND try", &[TESTS, PASSED]),
+        role_talk("tester", "BRIEF", &[TESTS, failed]),
     ];
-    let played = play("team", &team(&otherwise)).await?;
-    played.has(&[
+    let played = play_engine("team", &team_script(&otherwise)).await?;
+    played.assert_sequence(&[
         "step 3 failed",
         "reviewer: round 1",
         "step 4 done",
@@ -314,27 +314,27 @@ async fn a_round_begins_with_whoever_sent_the_work_back_and_not_behind_it() -> R
         "verdict finish",
         "check passed true",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count("coder: round") == 1, "{:#?}", played.gists);
+    ensure!(played.outcome == "succeeded" && played.count_gists("coder: round") == 1, "{:#?}", played.gists);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_checks_a_tester_claims_no_tests_that_nothing_shows() -> Result<()> {
+async fn tester_without_checks_cannot_claim_unseen_tests() -> Result<()> {
     docket_tests::needs!("python3");
     let run = |line: &str| format!("!{{ name = \"run_command\", args = {{ command = \"{line}\" }} }}");
     let looked = r#"{"outcome": "none", "summary": "there are no tests; it says two"}"#;
     let otherwise = [
-        talk("architect", "BRIEF", &[DESIGNED]),
-        talk("coder", "BRIEF", &[&run("echo two > notes.txt"), DONE]),
-        talk(
+        role_talk("architect", "BRIEF", &[DESIGNED]),
+        role_talk("coder", "BRIEF", &[&run("echo two > notes.txt"), DONE]),
+        role_talk(
             "tester",
             "BRIEF",
             &[&run("false"), PASSED, &run("grep two notes.txt"), PASSED, RUN_TESTS, looked],
         ),
     ];
-    let played = play_on(&[("notes.txt", "one\n")], &team(&otherwise), &["--engine", "team"]).await?;
+    let played = play_on_files(&[("notes.txt", "one\n")], &team_script(&otherwise), &["--engine", "team"]).await?;
     let told = "\"`/outcome`: it is \\\"passed\\\", and nothing shows it";
-    played.has(&[
+    played.assert_sequence(&[
         "tester: round 1",
         told,
         told,
@@ -343,18 +343,18 @@ async fn without_checks_a_tester_claims_no_tests_that_nothing_shows() -> Result<
         "reviewer: round 1",
         "verdict finish",
     ])?;
-    ensure!(played.count("check passed") == 0 && played.outcome == "succeeded", "{:#?}", played.gists);
-    played.kept("team-tests-unproven").await
+    ensure!(played.count_gists("check passed") == 0 && played.outcome == "succeeded", "{:#?}", played.gists);
+    played.keep_golden_log("team-tests-unproven").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_a_person_can_decide_is_asked_of_one() -> Result<()> {
+async fn decisions_for_a_person_are_asked() -> Result<()> {
     docket_tests::needs!("python3");
     let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
-    let played = play("team", &team(&[talk("orchestrator", "Brief the architect now", &[asks])])).await?;
+    let played = play_engine("team", &team_script(&[role_talk("orchestrator", "Brief the architect now", &[asks])])).await?;
     ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
-    played.kept("team-asks").await?;
-    ensure!(played.count("architect: ") == 0, "{:#?}", played.gists);
+    played.keep_golden_log("team-asks").await?;
+    ensure!(played.count_gists("architect: ") == 0, "{:#?}", played.gists);
     Ok(())
 }
 
@@ -370,15 +370,15 @@ model = "scripted:writer"
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<()> {
+async fn role_added_by_settings_takes_its_turn() -> Result<()> {
     docket_tests::needs!("python3");
     let order = r#"{"action": "hand_over", "brief": "BRIEF-OF-DOCUMENTER", "results": ["coder"]}"#;
     let talks = [
-        talk("orchestrator", "Brief the documenter now", &[order]),
-        talk("documenter", "BRIEF-OF-DOCUMENTER", &[r#"{"text": "f"}"#, EDIT, r#"{"text": "f returns 2"}"#]),
+        role_talk("orchestrator", "Brief the documenter now", &[order]),
+        role_talk("documenter", "BRIEF-OF-DOCUMENTER", &[r#"{"text": "f"}"#, EDIT, r#"{"text": "f returns 2"}"#]),
     ];
-    let played = play_as("team", &team(&talks), DOCUMENTER, &[]).await?;
-    played.has(&[
+    let played = play_with_settings("team", &team_script(&talks), DOCUMENTER, &[]).await?;
+    played.assert_sequence(&[
         "planned 5",
         "coder: round 1",
         "orchestrator: round 1: a brief for the documenter",
@@ -389,7 +389,7 @@ async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<(
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(refused(&played, "role") == ["the role `documenter` has no tool `edit_file`; it has read_file"]);
+    ensure!(refusals_by_rule(&played, "role") == ["the role `documenter` has no tool `edit_file`; it has read_file"]);
     let asked =
         |event: &&Value| event["kind"] == "ModelRequested" && event["payload"]["role"] == "documenter";
     let models = played.events.iter().filter(asked).map(|event| &event["payload"]["model"]["name"]);
@@ -403,12 +403,12 @@ async fn a_role_is_added_by_settings_alone_and_speaks_in_its_place() -> Result<(
         .filter_map(|role| role["name"].as_str())
         .collect();
     ensure!(names == ["orchestrator", "architect", "coder", "documenter", "tester", "reviewer"], "{names:?}");
-    played.kept("team-added-role").await?;
+    played.keep_golden_log("team-added-role").await?;
     Ok(())
 }
 
 /// What stands in a request, and the role that it is for.
-fn request(body: &[u8]) -> Result<(String, String)> {
+fn request_role_and_text(body: &[u8]) -> Result<(String, String)> {
     let body: Value = serde_json::from_slice(body)?;
     let messages = body["messages"].as_array().context("messages")?;
     let system = messages[0]["content"].to_string();
@@ -418,20 +418,20 @@ fn request(body: &[u8]) -> Result<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_holds_what_its_role_was_handed_and_no_words_of_others() -> Result<()> {
+async fn requests_contain_only_what_the_role_was_handed() -> Result<()> {
     docket_tests::needs!("python3");
-    let _room = room().await;
-    let coordinator = Coordinator::start(Place::Home, LeaseTime::Usual).await?;
-    let server = ModelServer::start(ScriptedModel::parse(team(&[]).as_bytes())?).await?;
-    let sample = Sample::new(&FILES)?;
+    let _room = acquire_scenario_slot().await;
+    let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let server = ModelServer::start(ScriptedModel::parse(team_script(&[]).as_bytes())?).await?;
+    let sample = SampleRepository::new(&FILES)?;
     let args = ["--model", "openai:template", "--queue", "template", "--engine", "team", "--tests", "true"];
     let (template, spec) = sample.submit(&coordinator, &args).await?;
     coordinator.client().cancel(template, "a template").await?;
     let queue: QueueName = "team".parse()?;
     let options = WorkerOptions { slots: 1, queue: Some(queue.clone()), ..WorkerOptions::default() };
-    let worker = Worker::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model(Provider::OpenAi, "x")).await?;
-    let view = coordinator.ended(task).await.with_context(|| worker.tail())?;
+    let worker = WorkerProcess::start(&coordinator, &options).await?;
+    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "x")).await?;
+    let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
     let title = format!("# Task: {}", spec.title);
     let words = [
@@ -447,7 +447,7 @@ async fn a_request_holds_what_its_role_was_handed_and_no_words_of_others() -> Re
     ];
     let mut seen = std::collections::BTreeSet::new();
     for got in server.requests() {
-        let (role, said) = request(&got.body)?;
+        let (role, said) = request_role_and_text(&got.body)?;
         let own: &[&str] = match role.as_str() {
             "architect" => &[&title, "BRIEF-OF-ARCHITECT"],
             "coder" => &["BRIEF-OF-CODER", "DESIGNED"],
@@ -466,7 +466,7 @@ async fn a_request_holds_what_its_role_was_handed_and_no_words_of_others() -> Re
         seen.insert(role);
     }
     ensure!(seen.len() == 5, "{seen:?}");
-    let history = coordinator.history(view.task.last_run.context("a run")?).await?;
+    let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     history.verify(coordinator.client()).await?;
     worker.drain().await?;
     coordinator.end_and_check().await

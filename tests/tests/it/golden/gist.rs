@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::TypedEvent as _,
-    export::Export,
+    export::InMemoryExport,
     run::{RunEvent, RunState},
 };
 use serde_json::{Value, json};
 
 /// See the module.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Gist {
+pub(super) struct RunGist {
     /// Who spoke, what was concluded, what tools and checks came to, how it ended.
     steps: Vec<String>,
     /// Files that differ from the base, and what they hold.
@@ -23,11 +23,11 @@ pub(super) struct Gist {
 /// Folders that programs leave behind, with times in their files.
 const LEFT_BEHIND: [&str; 2] = ["__pycache__", ".pytest_cache"];
 
-impl Gist {
-    pub(super) fn of(run: &Export) -> Result<Self> {
+impl RunGist {
+    pub(super) fn from_export(run: &InMemoryExport) -> Result<Self> {
         let mut state = RunState::default();
         let mut steps = Vec::new();
-        for event in run.history() {
+        for event in run.run_events() {
             let payload: Value = serde_json::from_str(event.payload.as_str())?;
             let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())?;
             if let RunEvent::RunEnded(ended) = typed {
@@ -35,7 +35,7 @@ impl Gist {
             } else if let RunEvent::ToolRequested(asked) = typed {
                 steps.push(format!("{} {}", asked.call, asked.tool));
             }
-            steps.extend(crate::engines::gists_of(&json!({ "kind": event.kind, "payload": payload })));
+            steps.extend(crate::engines::event_gists(&json!({ "kind": event.kind, "payload": payload })));
             state.apply_envelope(&event)?;
         }
         let of_run =
@@ -48,7 +48,7 @@ impl Gist {
 
     /// Fails where this is not what the newest of these golden logs says, with the first difference. What older ones say
     /// was decided by rules that no run goes by any more.
-    pub(super) fn is_as_in_the_last(&self, golden: &[(String, Self)]) -> Result<()> {
+    pub(super) fn assert_same_as_latest(&self, golden: &[(String, Self)]) -> Result<()> {
         let (name, kept) = golden.last().context("there is no golden log of that name")?;
         let at = self.steps.iter().zip(&kept.steps).take_while(|(mine, theirs)| mine == theirs).count();
         let (mine, theirs) = (self.steps.get(at), kept.steps.get(at));

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     event::TypedEvent as _,
-    export::{Export, Header, VERSION},
+    export::{InMemoryExport, ExportHeader, VERSION},
     ids::{BlobHash, QueueName, RunId, Seq, StreamId, TaskId},
-    names::blobs_named,
+    blob_refs::event_blobs,
     run::RunEvent,
     task::{Backoff, TaskState},
-    wire::SubmitRequest,
+    api::SubmitRequest,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{Coordinator, LeaseTime, Place, Sample, Signal, Worker, WorkerOptions, seen, send, until},
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, poll_until, send_signal, wait_until},
 };
 use docket_worker::{
-    client::Lineage,
-    model::{Provider, ScriptedModel},
+    client::HistoryScope,
+    model::{ModelProvider, ScriptedModel},
 };
 
-use super::{roles, scenes, servers};
+use super::{roles, more_recordings, mcp_recordings};
 
 /// A command that shows that it is in its middle and waits to be let on.
 const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 4] = [
     ("data/numbers.txt", "3\n1\n2\n"),
 ];
 
-fn whole() -> String {
+fn all_tools_script() -> String {
     format!(
         r#"
 [[turns]]
@@ -75,44 +75,44 @@ text = "Done."
 "#;
 
 /// A coordinator and what its runs are recorded from.
-pub(super) struct Stage {
-    pub(super) coordinator: Coordinator,
+pub(super) struct RecordingFixture {
+    pub(super) coordinator: CoordinatorProcess,
 }
 
 /// A task under way.
-pub(super) struct Scene {
+pub(super) struct RecordedTask {
     pub(super) task: TaskId,
     pub(super) queue: QueueName,
     pub(super) server: ModelServer,
 }
 
-impl Stage {
-    pub(super) async fn scene(
+impl RecordingFixture {
+    pub(super) async fn start_task(
         &self,
         name: &str,
         script: &str,
-        provider: Provider,
+        provider: ModelProvider,
         more: &[&str],
-    ) -> Result<Scene> {
-        self.scene_on(&FILES, name, script, provider, more).await
+    ) -> Result<RecordedTask> {
+        self.start_task_on(&FILES, name, script, provider, more).await
     }
 
-    pub(super) async fn scene_on(
+    pub(super) async fn start_task_on(
         &self,
         files: &[(&str, &str)],
         name: &str,
         script: &str,
-        provider: Provider,
+        provider: ModelProvider,
         more: &[&str],
-    ) -> Result<Scene> {
+    ) -> Result<RecordedTask> {
         let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
-        let sample = Sample::new(files)?;
+        let sample = SampleRepository::new(files)?;
         let mut args = vec!["--model", "openai:template", "--queue", "template"];
         args.extend(more);
         let (template, mut spec) = sample.submit(&self.coordinator, &args).await?;
         self.coordinator.client().cancel(template, "a template").await?;
         let queue: QueueName = name.parse()?;
-        (spec.queue, spec.model) = (queue.clone(), server.model(provider, "golden"));
+        (spec.queue, spec.model) = (queue.clone(), server.model_ref(provider, "golden"));
         (spec.attempts_max, spec.backoff) = (2, Backoff { base_ms: 1, max_ms: 1 });
         // Where it was made on this machine is nobody's concern later.
         if let Some(git) = &mut spec.base.git {
@@ -121,39 +121,39 @@ impl Stage {
         let answer =
             self.coordinator.client().submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
         let task = answer.tasks.first().context("a task")?.id;
-        Ok(Scene { task, queue, server })
+        Ok(RecordedTask { task, queue, server })
     }
 
-    pub(super) async fn worker(&self, scene: &Scene) -> Result<Worker> {
-        self.worker_with(scene, "").await
+    pub(super) async fn start_worker(&self, scene: &RecordedTask) -> Result<WorkerProcess> {
+        self.start_worker_with(scene, "").await
     }
 
-    pub(super) async fn worker_with(&self, scene: &Scene, settings: &str) -> Result<Worker> {
+    pub(super) async fn start_worker_with(&self, scene: &RecordedTask, settings: &str) -> Result<WorkerProcess> {
         let (queue, settings) = (Some(scene.queue.clone()), settings.to_owned());
         let options = WorkerOptions { queue, settings, ..WorkerOptions::default() };
-        Worker::start(&self.coordinator, &options).await
+        WorkerProcess::start(&self.coordinator, &options).await
     }
 
-    pub(super) async fn run_of(&self, scene: &Scene) -> Result<RunId> {
-        self.coordinator.client().task(scene.task).await?.task.last_run.context("a run")
+    pub(super) async fn task_run(&self, scene: &RecordedTask) -> Result<RunId> {
+        self.coordinator.client().get_task(scene.task).await?.task.last_run.context("a run")
     }
 
-    pub(super) async fn is(&self, scene: &Scene, state: TaskState) -> Result<()> {
-        let view = until("a task's state", async || {
-            let view = self.coordinator.client().task(scene.task).await.ok()?;
+    pub(super) async fn wait_for_state(&self, scene: &RecordedTask, state: TaskState) -> Result<()> {
+        let view = wait_until("a task's state", async || {
+            let view = self.coordinator.client().get_task(scene.task).await.ok()?;
             (view.task.state == state || view.task.state.is_ended()).then_some(view.task)
         });
         let task = view
             .await
-            .with_context(|| format!("{} calls; {}", scene.server.calls(), self.coordinator.tail()))?;
+            .with_context(|| format!("{} calls; {}", scene.server.call_count(), self.coordinator.log_tail()))?;
         ensure!(task.state == state, "{} and not {state}: {:?}", task.state, task.message);
         Ok(())
     }
 
     /// A run with its lineage, the tasks of all of it, and all they name.
-    pub(super) async fn export(&self, run: RunId) -> Result<Export> {
+    pub(super) async fn export_run(&self, run: RunId) -> Result<InMemoryExport> {
         let client = self.coordinator.client();
-        let history = client.all_events(run, Lineage::Whole).await?;
+        let history = client.all_events(run, HistoryScope::WithAncestors).await?;
         let mut tasks: Vec<TaskId> = Vec::new();
         for event in &history {
             let task = match RunEvent::decode(&event.kind, event.version, event.payload.as_str())? {
@@ -168,12 +168,12 @@ impl Stage {
         let task = *tasks.last().context("a run has a task")?;
         let mut events = Vec::new();
         for task in tasks {
-            events.extend(client.stream_events(&StreamId::Task(task), Seq(0), None).await?.events);
+            events.extend(client.list_stream_events(&StreamId::Task(task), Seq(0), None).await?.events);
         }
         events.extend(history);
         let mut blobs = std::collections::BTreeMap::new();
         for event in &events {
-            for named in blobs_named(event)? {
+            for named in event_blobs(event)? {
                 let missing: Vec<BlobHash> = client.missing_blobs(&[named.blob.hash]).await?;
                 if missing.is_empty() && !blobs.contains_key(&named.blob.hash) {
                     blobs.insert(named.blob.hash, client.get_blob(&named.blob).await?.to_vec());
@@ -181,30 +181,30 @@ impl Stage {
             }
         }
         let made_by = format!("docket {}", env!("CARGO_PKG_VERSION"));
-        let header = Header { version: VERSION, run, task, made_by };
+        let header = ExportHeader { version: VERSION, run, task, made_by };
         events.iter_mut().for_each(|event| event.position.0 = 0);
-        Ok(Export { header, events, blobs })
+        Ok(InMemoryExport { header, events, blobs })
     }
 }
 
-pub(crate) async fn middle(worker: &Worker, but: Option<&PathBuf>) -> Result<PathBuf> {
-    let at = seen("a command in its middle", || {
+pub(crate) async fn wait_for_middle(worker: &WorkerProcess, but: Option<&PathBuf>) -> Result<PathBuf> {
+    let at = poll_until("a command in its middle", || {
         worker.workspaces().into_iter().find(|folder| Some(folder) != but && folder.join("middle").exists())
     });
-    at.await.with_context(|| worker.tail())
+    at.await.with_context(|| worker.log_tail())
 }
 
-pub(crate) fn let_on(folder: &std::path::Path) -> Result<()> {
+pub(crate) fn release_command(folder: &std::path::Path) -> Result<()> {
     Ok(std::fs::write(folder.join("go"), "")?)
 }
 
 /// All of them, by name.
-pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
-    let stage = Stage { coordinator: Coordinator::start(Place::Home, LeaseTime::Patient).await? };
-    let mut all = if super::lacks(LAST) { Box::pin(without_roles(&stage)).await? } else { Vec::new() };
-    all.extend(Box::pin(roles::all(&stage)).await?);
-    if super::lacks("external-tools") {
-        all.push(("external-tools", Box::pin(servers::external_tools(&stage)).await?));
+pub(super) async fn record_all() -> Result<Vec<(&'static str, InMemoryExport)>> {
+    let stage = RecordingFixture { coordinator: CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Patient).await? };
+    let mut all = if super::is_missing(LAST) { Box::pin(record_react(&stage)).await? } else { Vec::new() };
+    all.extend(Box::pin(roles::record_missing(&stage)).await?);
+    if super::is_missing("external-tools") {
+        all.push(("external-tools", Box::pin(mcp_recordings::record_external_tools(&stage)).await?));
     }
     Ok(all)
 }
@@ -212,117 +212,117 @@ pub(super) async fn all() -> Result<Vec<(&'static str, Export)>> {
 /// The last of those of `react`, which are recorded together.
 const LAST: &str = "early-end";
 
-async fn without_roles(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
+async fn record_react(stage: &RecordingFixture) -> Result<Vec<(&'static str, InMemoryExport)>> {
     let mut all = Vec::new();
-    Box::pin(whole_and_forked(stage, &mut all)).await?;
-    all.push(("cancelled", Box::pin(cancelled(stage)).await?));
-    all.push(("model-failures", Box::pin(failures(stage)).await?));
-    all.push(("crashes", Box::pin(crashes(stage)).await?));
-    all.push(("outcome-unknown", Box::pin(unknown(stage)).await?));
-    all.push(("blocked", Box::pin(blocked(stage)).await?));
-    all.push(("failed", Box::pin(failed(stage)).await?));
-    all.push(("mended", Box::pin(mended(stage)).await?));
-    all.push(("compacted", Box::pin(scenes::compacted(stage)).await?));
-    all.push(("provider-block", Box::pin(scenes::provider_block(stage)).await?));
-    all.push(("rested", Box::pin(scenes::rested(stage)).await?));
-    all.push(("several-models", Box::pin(scenes::several_models(stage)).await?));
-    all.push((LAST, Box::pin(scenes::early_end(stage)).await?));
+    Box::pin(record_all_tools_and_fork(stage, &mut all)).await?;
+    all.push(("cancelled", Box::pin(record_cancelled(stage)).await?));
+    all.push(("model-failures", Box::pin(record_failures(stage)).await?));
+    all.push(("crashes", Box::pin(record_crashes(stage)).await?));
+    all.push(("outcome-unknown", Box::pin(record_unknown_outcome(stage)).await?));
+    all.push(("blocked", Box::pin(record_blocked(stage)).await?));
+    all.push(("failed", Box::pin(record_failed(stage)).await?));
+    all.push(("mended", Box::pin(record_fixed_findings(stage)).await?));
+    all.push(("compacted", Box::pin(more_recordings::record_compacted(stage)).await?));
+    all.push(("provider-block", Box::pin(more_recordings::record_provider_block(stage)).await?));
+    all.push(("rested", Box::pin(more_recordings::record_paused_and_blocked(stage)).await?));
+    all.push(("several-models", Box::pin(more_recordings::record_several_models(stage)).await?));
+    all.push((LAST, Box::pin(more_recordings::record_early_end(stage)).await?));
     Ok(all)
 }
 
 /// All seven tools, tests that fail and are mended, a gate that fails, words in the middle, a commit of the
 /// model's, setup, a path left out; then a fork of it, which is superseded in its middle by its resume.
-async fn whole_and_forked(stage: &Stage, all: &mut Vec<(&'static str, Export)>) -> Result<()> {
+async fn record_all_tools_and_fork(stage: &RecordingFixture, all: &mut Vec<(&'static str, InMemoryExport)>) -> Result<()> {
     let setup = "mkdir -p out && echo made > out/setup.log && echo ready > ready.txt";
     let more = ["--tests", "sh tests/run.sh", "--require", "told.txt", "--setup", setup];
-    let scene = stage.scene("whole", &whole(), Provider::OpenAi, &more).await?;
-    let worker = stage.worker(&scene).await?;
-    let folder = middle(&worker, None).await?;
-    let run = stage.run_of(&scene).await?;
-    stage.coordinator.client().tell(run, "please write told.txt as well").await?;
-    let_on(&folder)?;
-    stage.is(&scene, TaskState::Completed).await?;
-    all.push(("whole", stage.export(run).await?));
+    let scene = stage.start_task("whole", &all_tools_script(), ModelProvider::OpenAi, &more).await?;
+    let worker = stage.start_worker(&scene).await?;
+    let folder = wait_for_middle(&worker, None).await?;
+    let run = stage.task_run(&scene).await?;
+    stage.coordinator.client().send_message(run, "please write told.txt as well").await?;
+    release_command(&folder)?;
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
+    all.push(("whole", stage.export_run(run).await?));
 
     let args =
         ["fork", &run.to_string(), "--turn", "3", "--hint", "Keep it short.", "--json"].map(str::to_owned);
-    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.docket(&args).await?.ok()?)?;
+    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
     let forked: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
-    let folder = middle(&worker, Some(&folder)).await?;
+    let folder = wait_for_middle(&worker, Some(&folder)).await?;
     let args = ["resume", &forked.to_string(), "--turn", "4"].map(str::to_owned);
-    stage.coordinator.docket(&args).await?.ok()?;
-    let task = stage.coordinator.client().run(forked).await?.task;
-    let folder = middle(&worker, Some(&folder)).await?;
-    let_on(&folder)?;
-    let view = stage.coordinator.ended(task).await?;
+    stage.coordinator.run_docket(&args).await?.into_stdout()?;
+    let task = stage.coordinator.client().get_run(forked).await?.task;
+    let folder = wait_for_middle(&worker, Some(&folder)).await?;
+    release_command(&folder)?;
+    let view = stage.coordinator.wait_until_ended(task).await?;
     ensure!(view.task.state == TaskState::Completed, "{view:?}");
-    all.push(("fork-superseded", stage.export(forked).await?));
-    all.push(("fork-resumed", stage.export(view.task.last_run.context("a run")?).await?));
+    all.push(("fork-superseded", stage.export_run(forked).await?));
+    all.push(("fork-resumed", stage.export_run(view.task.last_run.context("a run")?).await?));
     worker.drain().await
 }
 
-async fn cancelled(stage: &Stage) -> Result<Export> {
+async fn record_cancelled(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script =
         format!("[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''{WAITS}''' }} }}]\n");
-    let scene = stage.scene("cancelled", &script, Provider::OpenAi, &[]).await?;
-    let worker = stage.worker(&scene).await?;
-    middle(&worker, None).await?;
+    let scene = stage.start_task("cancelled", &script, ModelProvider::OpenAi, &[]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    wait_for_middle(&worker, None).await?;
     stage.coordinator.client().cancel(scene.task, "no longer wanted").await?;
-    stage.is(&scene, TaskState::Cancelled).await?;
+    stage.wait_for_state(&scene, TaskState::Cancelled).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
-async fn failures(stage: &Stage) -> Result<Export> {
-    let scene = stage.scene("failures", FAILURES, Provider::Anthropic, &["--tests", "true"]).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Completed).await?;
+async fn record_failures(stage: &RecordingFixture) -> Result<InMemoryExport> {
+    let scene = stage.start_task("failures", FAILURES, ModelProvider::Anthropic, &["--tests", "true"]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// The run process dies; then its supervisor; then a worker drains; the fourth ends it.
-async fn crashes(stage: &Stage) -> Result<Export> {
+async fn record_crashes(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script = format!(
         "[[turns]]\ncalls = [{{ name = \"create_file\", args = {{ path = \"a.txt\", content = \"a\\n\" }} }}]\n\
          [[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''{WAITS}; echo b >> b.txt''' }} }}]\n\
          [[turns]]\ntext = \"Done.\"\n"
     );
-    let scene = stage.scene("crashes", &script, Provider::OpenAi, &["--tests", "true"]).await?;
-    let mut first = stage.worker(&scene).await?;
-    let folder = middle(&first, None).await?;
-    first.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
-    middle(&first, Some(&folder)).await?;
+    let scene = stage.start_task("crashes", &script, ModelProvider::OpenAi, &["--tests", "true"]).await?;
+    let mut first = stage.start_worker(&scene).await?;
+    let folder = wait_for_middle(&first, None).await?;
+    first.run_processes().into_iter().for_each(|run| send_signal(run, Signal::SIGKILL));
+    wait_for_middle(&first, Some(&folder)).await?;
     first.process().kill().await?;
-    let second = stage.worker(&scene).await?;
-    let folder = middle(&second, None).await?;
-    send(second.pid(), Signal::SIGTERM);
-    let_on(&folder)?;
+    let second = stage.start_worker(&scene).await?;
+    let folder = wait_for_middle(&second, None).await?;
+    send_signal(second.pid(), Signal::SIGTERM);
+    release_command(&folder)?;
     second.drain().await?;
-    let third = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Completed).await?;
+    let third = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
     third.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// A command that may reach beyond the workspace is not run again after a crash.
-async fn unknown(stage: &Stage) -> Result<Export> {
+async fn record_unknown_outcome(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script = format!(
         "[[turns]]\ncalls = [{{ name = \"run_command\", args = {{ command = '''curl --version > version.txt; {WAITS}''' }} }}]\n\
          [[turns]]\ntext = \"Done, as far as I can tell.\"\n"
     );
-    let scene = stage.scene("unknown", &script, Provider::OpenAi, &["--tests", "true"]).await?;
-    let worker = stage.worker(&scene).await?;
-    middle(&worker, None).await?;
-    worker.run_processes().into_iter().for_each(|run| send(run, Signal::SIGKILL));
-    stage.is(&scene, TaskState::Completed).await?;
+    let scene = stage.start_task("unknown", &script, ModelProvider::OpenAi, &["--tests", "true"]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    wait_for_middle(&worker, None).await?;
+    worker.run_processes().into_iter().for_each(|run| send_signal(run, Signal::SIGKILL));
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// Linters after edits: one finds, one is not there; a final check that is mended without the model, then one
 /// that goes back to it.
-async fn mended(stage: &Stage) -> Result<Export> {
+async fn record_fixed_findings(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let settings = "[tests]\ncommand = \"test -e a.txt\"\n[lint.none]\nextensions = [\"md\"]\ncheck = \"no-such-linter\"\n\
                     [lint.words]\nextensions = [\"txt\"]\ncheck = \"! grep -n BAD {files} /dev/null\"\n\
                     fix = \"sed -i s/BAD/GOOD/ {files}\"\n";
@@ -342,32 +342,32 @@ calls = [{ name = "edit_file", args = { path = "a.txt", edits = [{ search = "GOO
 text = "Done now."
 "#;
     let files = [("docket.toml", settings)];
-    let scene = stage.scene_on(&files, "mended", script, Provider::Anthropic, &[]).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Completed).await?;
+    let scene = stage.start_task_on(&files, "mended", script, ModelProvider::Anthropic, &[]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
-async fn blocked(stage: &Stage) -> Result<Export> {
+async fn record_blocked(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script = "[[turns]]\ntext = \"BLOCKED: Which unit is meant?\"\n";
-    let scene = stage.scene("blocked", script, Provider::OpenAi, &[]).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Blocked).await?;
+    let scene = stage.start_task("blocked", script, ModelProvider::OpenAi, &[]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Blocked).await?;
     worker.drain().await?;
     stage.coordinator.client().cancel(scene.task, "nobody knows").await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// A conversation that is too long: two runs fail, and the task is given up; then it is wanted again, and is not.
-async fn failed(stage: &Stage) -> Result<Export> {
+async fn record_failed(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script = "[[turns]]\ntext = \"x\"\nfault = { kind = \"context_too_long\", times = 9 }\n";
-    let scene = stage.scene("failed", script, Provider::OpenAi, &[]).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Discarded).await?;
+    let scene = stage.start_task("failed", script, ModelProvider::OpenAi, &[]).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Discarded).await?;
     worker.drain().await?;
-    let run = stage.run_of(&scene).await?;
-    stage.coordinator.client().retry(scene.task, &docket_schema::wire::RetryRequest::default()).await?;
+    let run = stage.task_run(&scene).await?;
+    stage.coordinator.client().retry(scene.task, &docket_schema::api::RetryRequest::default()).await?;
     stage.coordinator.client().cancel(scene.task, "after all").await?;
-    stage.export(run).await
+    stage.export_run(run).await
 }

@@ -2,10 +2,10 @@
 //! engine than it began with.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{export::Export, ids::RunId, task::TaskState};
-use docket_worker::model::Provider;
+use docket_schema::{export::InMemoryExport, ids::RunId, task::TaskState};
+use docket_worker::model::ModelProvider;
 
-use super::{lacks, record::Stage};
+use super::{is_missing, record::RecordingFixture};
 
 const FILES: [(&str, &str); 1] = [("a.py", "def f():\n    return 1\n")];
 const TESTS: [&str; 2] = ["--tests", "python3 -c 'import a; assert a.f() == 2'"];
@@ -360,113 +360,113 @@ calls = [{ name = "review_report", args = { risks = ["who relied on 1"], recomme
 calls = [{ name = "complete_task", args = { summary = "f returns 2" } }]
 "#;
 
-async fn played(stage: &Stage, engine: &str, script: &str, provider: Provider) -> Result<Export> {
-    played_to(stage, (engine, engine, TaskState::Completed), script, provider).await
+async fn record_engine(stage: &RecordingFixture, engine: &str, script: &str, provider: ModelProvider) -> Result<InMemoryExport> {
+    record_engine_until(stage, (engine, engine, TaskState::Completed), script, provider).await
 }
 
-async fn played_to(
-    stage: &Stage,
+async fn record_engine_until(
+    stage: &RecordingFixture,
     (name, engine, end): (&str, &str, TaskState),
     script: &str,
-    provider: Provider,
-) -> Result<Export> {
+    provider: ModelProvider,
+) -> Result<InMemoryExport> {
     let more = [&TESTS[..], &["--engine", engine]].concat();
-    let scene = stage.scene_on(&FILES, name, script, provider, &more).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, end).await?;
+    let scene = stage.start_task_on(&FILES, name, script, provider, &more).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, end).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// Those that the release has not yet, by name.
-pub(super) async fn all(stage: &Stage) -> Result<Vec<(&'static str, Export)>> {
+pub(super) async fn record_missing(stage: &RecordingFixture) -> Result<Vec<(&'static str, InMemoryExport)>> {
     let mut all = Vec::new();
     let whole = [
-        ("plan", PLAN, Provider::OpenAi),
-        ("review", REVIEW, Provider::Anthropic),
-        ("architect", ARCHITECT, Provider::OpenAi),
-        ("team", TEAM, Provider::Anthropic),
-        ("sop", SOP, Provider::OpenAi),
+        ("plan", PLAN, ModelProvider::OpenAi),
+        ("review", REVIEW, ModelProvider::Anthropic),
+        ("architect", ARCHITECT, ModelProvider::OpenAi),
+        ("team", TEAM, ModelProvider::Anthropic),
+        ("sop", SOP, ModelProvider::OpenAi),
     ];
-    for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| lacks(engine)) {
-        all.push((engine, played(stage, engine, script, provider).await?));
+    for (engine, script, provider) in whole.into_iter().filter(|(engine, ..)| is_missing(engine)) {
+        all.push((engine, record_engine(stage, engine, script, provider).await?));
     }
     for (name, engine, script) in
         [("review-2-delegates", "review", REVIEW_DELEGATES), ("sop-delegates", "sop", SOP_DELEGATES)]
     {
-        if lacks(name) {
-            all.push((name, with_children(stage, (name, engine), script).await?));
+        if is_missing(name) {
+            all.push((name, record_with_children(stage, (name, engine), script).await?));
         }
     }
-    if lacks("another-engine") {
-        all.push(("another-engine", another_engine(stage).await?));
+    if is_missing("another-engine") {
+        all.push(("another-engine", record_engine_change(stage).await?));
     }
-    if lacks("architect-blocked") {
-        all.push(("architect-blocked", architect_blocked(stage).await?));
+    if is_missing("architect-blocked") {
+        all.push(("architect-blocked", record_architect_blocked(stage).await?));
     }
-    if lacks("sop-limit") {
-        all.push(("sop-limit", at_its_limit(stage).await?));
+    if is_missing("sop-limit") {
+        all.push(("sop-limit", record_at_limit(stage).await?));
     }
-    if lacks("team-put-back") {
+    if is_missing("team-put-back") {
         // The tester changes by a command what is not its own.
         let script = TEAM.replace("command = \"true\"", "command = \"echo x > b.py; touch tests.md\"");
         let end = ("team-put-back", "team", TaskState::Completed);
-        all.push(("team-put-back", played_to(stage, end, &script, Provider::OpenAi).await?));
+        all.push(("team-put-back", record_engine_until(stage, end, &script, ModelProvider::OpenAi).await?));
     }
-    if lacks("team-fails") {
+    if is_missing("team-fails") {
         let end = ("team-fails", "team", TaskState::Discarded);
-        all.push(("team-fails", played_to(stage, end, TEAM_FAILS, Provider::OpenAi).await?));
+        all.push(("team-fails", record_engine_until(stage, end, TEAM_FAILS, ModelProvider::OpenAi).await?));
     }
     Ok(all)
 }
 
 /// A run that gives work away; its children play the same script, without a role.
-async fn with_children(stage: &Stage, (name, engine): (&str, &str), script: &str) -> Result<Export> {
+async fn record_with_children(stage: &RecordingFixture, (name, engine): (&str, &str), script: &str) -> Result<InMemoryExport> {
     let script = format!("{CHILD}{script}");
     let more = [&TESTS[..], &["--engine", engine, "--delegate", "1"]].concat();
-    let scene = stage.scene_on(&FILES, name, &script, Provider::OpenAi, &more).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Completed).await?;
+    let scene = stage.start_task_on(&FILES, name, &script, ModelProvider::OpenAi, &more).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// A run that fails, with what it did until then.
-async fn at_its_limit(stage: &Stage) -> Result<Export> {
+async fn record_at_limit(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let more = [&TESTS[..], &["--engine", "sop", "--turns", "3"]].concat();
-    let scene = stage.scene_on(&FILES, "sop-limit", SOP_LIMIT, Provider::Anthropic, &more).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Discarded).await?;
+    let scene = stage.start_task_on(&FILES, "sop-limit", SOP_LIMIT, ModelProvider::Anthropic, &more).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Discarded).await?;
     worker.drain().await?;
-    let run = stage.run_of(&scene).await?;
-    stage.coordinator.client().retry(scene.task, &docket_schema::wire::RetryRequest::default()).await?;
+    let run = stage.task_run(&scene).await?;
+    stage.coordinator.client().retry(scene.task, &docket_schema::api::RetryRequest::default()).await?;
     stage.coordinator.client().cancel(scene.task, "after all").await?;
-    stage.export(run).await
+    stage.export_run(run).await
 }
 
 /// A run that a person has to help.
-async fn architect_blocked(stage: &Stage) -> Result<Export> {
+async fn record_architect_blocked(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let more = [&TESTS[..], &["--engine", "architect"]].concat();
     let scene =
-        stage.scene_on(&FILES, "architect-blocked", ARCHITECT_BLOCKED, Provider::Anthropic, &more).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Blocked).await?;
+        stage.start_task_on(&FILES, "architect-blocked", ARCHITECT_BLOCKED, ModelProvider::Anthropic, &more).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Blocked).await?;
     worker.drain().await?;
-    stage.export(stage.run_of(&scene).await?).await
+    stage.export_run(stage.task_run(&scene).await?).await
 }
 
 /// Begun by `react`, gone on with by `plan`.
-async fn another_engine(stage: &Stage) -> Result<Export> {
-    let scene = stage.scene_on(&FILES, "another-engine", PLAN, Provider::OpenAi, &TESTS).await?;
-    let worker = stage.worker(&scene).await?;
-    stage.is(&scene, TaskState::Blocked).await?;
-    let run = stage.run_of(&scene).await?.to_string();
+async fn record_engine_change(stage: &RecordingFixture) -> Result<InMemoryExport> {
+    let scene = stage.start_task_on(&FILES, "another-engine", PLAN, ModelProvider::OpenAi, &TESTS).await?;
+    let worker = stage.start_worker(&scene).await?;
+    stage.wait_for_state(&scene, TaskState::Blocked).await?;
+    let run = stage.task_run(&scene).await?.to_string();
     let args = ["fork", &run, "--turn", "1", "--engine", "plan", "--json"].map(str::to_owned);
-    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.docket(&args).await?.ok()?)?;
+    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
     let forked: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
-    let task = stage.coordinator.client().run(forked).await?.task;
-    let view = stage.coordinator.ended(task).await?;
+    let task = stage.coordinator.client().get_run(forked).await?.task;
+    let view = stage.coordinator.wait_until_ended(task).await?;
     ensure!(view.task.state == TaskState::Completed, "{view:?}");
     worker.drain().await?;
-    stage.export(forked).await
+    stage.export_run(forked).await
 }

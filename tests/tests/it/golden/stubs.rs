@@ -7,11 +7,11 @@ use docket_schema::{
     task::TaskState,
 };
 
-use super::made::{Stream, id};
+use super::handmade::{StreamBuilder, fixed_uuid};
 
 /// The stream of what was archived, with what stubs keep of tasks.
-pub(super) fn stubs() -> Vec<Envelope> {
-    let mut stream = Stream::new(StreamId::System(SystemTopic::Archive));
+pub(super) fn stub_events() -> Vec<Envelope> {
+    let mut stream = StreamBuilder::new(StreamId::System(SystemTopic::Archive));
     let head = Head { seq: Seq(4), hash: EventHash([8; 32]) };
     let kept = |title: &str, state| ArchivedTask {
         title: title.to_owned(),
@@ -27,13 +27,13 @@ pub(super) fn stubs() -> Vec<Envelope> {
         ended_at: Timestamp(1_700_000_001_000_000),
     };
     let whole = ArchivedTask {
-        batch: Some(BatchId(id(7))),
+        batch: Some(BatchId(fixed_uuid(7))),
         batch_name: Some("the backlog".to_owned()),
         dedup_key: Some("a key".to_owned()),
         ..kept("Mend the roof", TaskState::Discarded)
     };
     for (n, kept) in [(3, kept("Paint the shed", TaskState::Completed)), (4, whole)] {
-        let task = TaskId(id(n));
+        let task = TaskId(fixed_uuid(n));
         let streams = vec![StreamArchived {
             stream: StreamId::Task(task),
             head,

@@ -4,56 +4,56 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::{BlobRef, WorkspacePath},
     ids::BlobHash,
     snapshot::{Entry, EntryKind, Manifest},
     task::TaskSpec,
-    wire::{ProblemCode, SubmitRequest},
+    api::{ProblemCode, SubmitRequest},
 };
 use docket_tests::{
-    pg_cluster::Cluster,
-    system::{Coordinator, LeaseTime, Place, Tool, docket, fresh_database, room, run},
+    pg_cluster::PostgresCluster,
+    system::{CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, docket_binary, fresh_database, acquire_scenario_slot, run_program},
 };
 use docket_worker::{
-    client::{Client, ClientError},
+    client::{CoordinatorClient, ClientError},
     secret::Secret,
 };
 
-use super::scene::Scene;
+use super::fixture::HostileRepository;
 
 /// A manifest is bytes that a submitter made: one with a mode that no commit has enters no log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn manifest_with_a_mode_that_no_commit_has_is_refused_at_submit() -> Result<()> {
-    let _room = room().await;
-    refuses_modes(Coordinator::start(Place::Home, LeaseTime::Usual).await?).await
+async fn manifest_with_invalid_mode_is_rejected_at_submit() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    check_modes_are_rejected(CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn manifest_with_a_mode_that_no_commit_has_is_refused_at_submit_on_postgres() -> Result<()> {
-    let Some(cluster) = Cluster::start() else { return Ok(()) };
-    let _room = room().await;
+async fn manifest_with_invalid_mode_is_rejected_at_submit_on_postgres() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    let _room = acquire_scenario_slot().await;
     let place = fresh_database(&cluster).await?;
-    refuses_modes(Coordinator::start(place, LeaseTime::Usual).await?).await
+    check_modes_are_rejected(CoordinatorProcess::start(place, LeaseDuration::Usual).await?).await
 }
 
-async fn refuses_modes(coordinator: Coordinator) -> Result<()> {
+async fn check_modes_are_rejected(coordinator: CoordinatorProcess) -> Result<()> {
     let made = coordinator
-        .docket(&["token", "create", "--name", "eve", "--role", "submit", "--json"])
+        .run_docket(&["token", "create", "--name", "eve", "--role", "submit", "--json"])
         .await?
-        .ok()?;
+        .into_stdout()?;
     let made: serde_json::Value = serde_json::from_str(made.trim())?;
     let token = made["secret"].as_str().with_context(|| made.to_string())?;
-    let eve = Client::new(coordinator.address(), Secret::new(token).context("a token")?)?;
+    let eve = CoordinatorClient::new(coordinator.address(), Secret::new(token).context("a token")?)?;
     let content = b"#!/bin/sh\nid\n";
-    eve.put_blob(BlobRef::of(content), content.to_vec().into()).await?;
+    eve.put_blob(BlobRef::for_bytes(content), content.to_vec().into()).await?;
     let submit = async |kind: EntryKind, mode: u32| -> Result<Result<(), ClientError>> {
         let hash = if kind == EntryKind::Dir { BlobHash([0; 32]) } else { BlobHash::of(content) };
         let size = if kind == EntryKind::Dir { 0 } else { content.len() as u64 };
-        let path = WorkPath::new("tool").context("a path")?;
+        let path = WorkspacePath::new("tool").context("a path")?;
         let manifest = Manifest { entries: [(path, Entry { kind, mode, size, hash })].into() };
         let bytes = manifest.encode();
-        let mut spec: TaskSpec = docket_tests::conformance::world::spec("a stranger's");
-        spec.base.manifest = BlobRef::of(&bytes);
+        let mut spec: TaskSpec = docket_tests::conformance::fixture::task_spec("a stranger's");
+        spec.base.manifest = BlobRef::for_bytes(&bytes);
         spec.base.tree = manifest.tree_hash();
         eve.put_blob(spec.base.manifest, bytes.into()).await?;
         Ok(eve.submit(&SubmitRequest { tasks: vec![spec], ids: None }).await.map(|_| ()))
@@ -70,7 +70,7 @@ async fn refuses_modes(coordinator: Coordinator) -> Result<()> {
         (EntryKind::Symlink, 0o4000),
     ] {
         match submit(kind, mode).await? {
-            Err(ClientError::Refused(problem)) => {
+            Err(ClientError::Problem(problem)) => {
                 ensure!(problem.code == ProblemCode::InvalidRequest, "{mode:o}: {problem:?}");
                 ensure!(problem.field.as_deref() == Some("tasks[0].base.manifest"), "{mode:o}: {problem:?}");
                 ensure!(problem.detail.contains("a mode that no commit has"), "{mode:o}: {problem:?}");
@@ -78,10 +78,10 @@ async fn refuses_modes(coordinator: Coordinator) -> Result<()> {
             other => anyhow::bail!("{kind:?} {mode:o}: {other:?}"),
         }
     }
-    let mut many: TaskSpec = docket_tests::conformance::world::spec("many lines");
+    let mut many: TaskSpec = docket_tests::conformance::fixture::task_spec("many lines");
     many.setup = vec!["true".to_owned(); 100_000];
     match eve.submit(&SubmitRequest { tasks: vec![many], ids: None }).await {
-        Err(ClientError::Refused(problem)) => {
+        Err(ClientError::Problem(problem)) => {
             ensure!(problem.field.as_deref() == Some("tasks[0].setup"), "{problem:?}");
         }
         other => anyhow::bail!("100,000 setup lines: {other:?}"),
@@ -102,16 +102,16 @@ text = "Done."
 /// The recorded modes without what the umask takes away, as `tar` and `git` unpack.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checkout_applies_the_umask_of_its_caller() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::new()?;
-    scene.repository("repo", &[("base.sh", "echo\n")]).await?;
-    let id = scene.play("repo", SCRIPT, &[]).await?;
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileRepository::new()?;
+    scene.make_repository("repo", &[("base.sh", "echo\n")]).await?;
+    let id = scene.play_script("repo", SCRIPT, &[]).await?;
     for umask in [0o000, 0o022, 0o027, 0o077] {
-        let out = scene.at(&format!("out-{umask:o}"));
+        let out = scene.path_in(&format!("out-{umask:o}"));
         let line = format!("umask {umask:04o} && exec \"$@\"");
-        let (program, to) = (docket().to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
+        let (program, to) = (docket_binary().to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
         let args = ["-c", &line, "bash", &program, "checkout", &id, &to];
-        run(Tool::Bash, scene.home(), &[("DOCKET_HOME", scene.home().as_os_str())], &args).await?.ok()?;
+        run_program(TestProgram::Bash, scene.home_path(), &[("DOCKET_HOME", scene.home_path().as_os_str())], &args).await?.into_stdout()?;
         for (path, recorded) in [
             ("", 0o777),
             ("base.sh", 0o644),
@@ -123,7 +123,7 @@ async fn checkout_applies_the_umask_of_its_caller() -> Result<()> {
             (".git", 0o755),
             (".git/HEAD", 0o644),
         ] {
-            let found = mode_of(&out.join(path))?;
+            let found = file_mode(&out.join(path))?;
             let wanted = recorded & !umask;
             ensure!(found == wanted, "`{path}` under umask {umask:03o} has {found:o}, not {wanted:o}");
         }
@@ -131,6 +131,6 @@ async fn checkout_applies_the_umask_of_its_caller() -> Result<()> {
     Ok(())
 }
 
-fn mode_of(path: &Path) -> Result<u32> {
+fn file_mode(path: &Path) -> Result<u32> {
     Ok(fs::symlink_metadata(path).with_context(|| path.display().to_string())?.permissions().mode() & 0o7777)
 }

@@ -3,15 +3,15 @@
 use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Tool, room, run_fed};
+use docket_tests::system::{TestProgram, acquire_scenario_slot, run_with_input};
 
-use super::scene::Scene;
+use super::fixture::HostileRepository;
 
 /// Mode, name and object.
-type Raw<'a> = (&'a str, &'a [u8], &'a str);
+type RawTreeEntry<'a> = (&'a str, &'a [u8], &'a str);
 
 /// Writes a tree of raw entries as git itself would refuse to; its id.
-async fn tree(scene: &Scene, entries: &[Raw<'_>]) -> Result<String> {
+async fn write_tree(scene: &HostileRepository, entries: &[RawTreeEntry<'_>]) -> Result<String> {
     let mut raw = Vec::new();
     for (mode, name, object) in entries {
         raw.extend_from_slice(mode.as_bytes());
@@ -23,27 +23,27 @@ async fn tree(scene: &Scene, entries: &[Raw<'_>]) -> Result<String> {
         }
     }
     let args = ["hash-object", "-t", "tree", "--literally", "-w", "--stdin"];
-    Ok(run_fed(Tool::Git, &scene.at("repo"), &[], &args, &raw).await?.ok()?.trim().to_owned())
+    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, &raw).await?.into_stdout()?.trim().to_owned())
 }
 
-async fn blob(scene: &Scene, bytes: &[u8]) -> Result<String> {
+async fn write_blob(scene: &HostileRepository, bytes: &[u8]) -> Result<String> {
     let args = ["hash-object", "-w", "--stdin"];
-    Ok(run_fed(Tool::Git, &scene.at("repo"), &[], &args, bytes).await?.ok()?.trim().to_owned())
+    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, bytes).await?.into_stdout()?.trim().to_owned())
 }
 
-async fn commit(scene: &Scene, tree: &str) -> Result<String> {
-    Ok(scene.git_ok("repo", &["commit-tree", "-m", "x", tree]).await?.trim().to_owned())
+async fn write_commit(scene: &HostileRepository, tree: &str) -> Result<String> {
+    Ok(scene.git_output("repo", &["commit-tree", "-m", "x", tree]).await?.trim().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_that_leads_out_or_into_a_git_folder_is_refused() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::new()?;
-    scene.repository("repo", &[("a", "1\n")]).await?;
-    let file = blob(&scene, b"evil\n").await?;
-    let inner = tree(&scene, &[("100644", b"config", &file)]).await?;
-    let target = blob(&scene, scene.text_at("outside").as_bytes()).await?;
-    let shapes: [(&str, Vec<Raw<'_>>); 12] = [
+async fn tree_with_escaping_or_git_paths_is_rejected() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileRepository::new()?;
+    scene.make_repository("repo", &[("a", "1\n")]).await?;
+    let file = write_blob(&scene, b"evil\n").await?;
+    let inner = write_tree(&scene, &[("100644", b"config", &file)]).await?;
+    let target = write_blob(&scene, scene.read_text("outside").as_bytes()).await?;
+    let shapes: [(&str, Vec<RawTreeEntry<'_>>); 12] = [
         ("upwards", vec![("40000", b"..", &inner)]),
         ("here", vec![("40000", b".", &inner)]),
         ("a slash", vec![("100644", b"../outside/x", &file)]),
@@ -58,11 +58,11 @@ async fn a_tree_that_leads_out_or_into_a_git_folder_is_refused() -> Result<()> {
         ("a link and a folder of one name", vec![("120000", b"a", &target), ("40000", b"a", &inner)]),
     ];
     for (name, entries) in shapes {
-        let commit = commit(&scene, &tree(&scene, &entries).await?).await?;
-        let done = scene.submit("repo", &["--commit", &commit]).await?;
-        scene.outside_is_whole(name)?;
+        let commit = write_commit(&scene, &write_tree(&scene, &entries).await?).await?;
+        let done = scene.submit_folder("repo", &["--commit", &commit]).await?;
+        scene.assert_outside_unchanged(name)?;
         ensure!(!done.success() && !done.stderr.contains("panicked"), "{name}: {done:?}");
-        ensure!(scene.docket(&["ps", "--json"]).await?.ok()?.is_empty(), "{name}: there is a task");
+        ensure!(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(), "{name}: there is a task");
     }
     Ok(())
 }
@@ -81,68 +81,68 @@ text = "Done."
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_to_the_outside_stay_links_and_odd_names_stay_names() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::new()?;
-    fs::create_dir_all(scene.at("repo"))?;
-    symlink(scene.at("outside"), scene.at("repo/out"))?;
-    symlink(scene.at("outside/secret"), scene.at("repo/secret-link"))?;
-    symlink("../outside", scene.at("repo/up"))?;
+async fn outside_links_and_odd_names_are_kept_literally() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileRepository::new()?;
+    fs::create_dir_all(scene.path_in("repo"))?;
+    symlink(scene.path_in("outside"), scene.path_in("repo/out"))?;
+    symlink(scene.path_in("outside/secret"), scene.path_in("repo/secret-link"))?;
+    symlink("../outside", scene.path_in("repo/up"))?;
     let files =
         [("plain", "1\n"), ("-option", "1\n"), ("--upload-pack=x", "1\n"), ("Case", "1\n"), ("case", "2\n")];
-    scene.repository("repo", &files).await?;
+    scene.make_repository("repo", &files).await?;
     // A branch whose name looks like an option, and a replacement that nobody asked for.
-    scene.git_ok("repo", &["symbolic-ref", "HEAD", "refs/heads/--output=x"]).await?;
-    scene.git_ok("repo", &["commit", "-q", "-m", "again"]).await?;
-    let evil = blob(&scene, b"replaced\n").await?;
-    let plain = scene.git_ok("repo", &["rev-parse", "HEAD:plain"]).await?;
-    scene.git_ok("repo", &["replace", plain.trim(), &evil]).await?;
+    scene.git_output("repo", &["symbolic-ref", "HEAD", "refs/heads/--output=x"]).await?;
+    scene.git_output("repo", &["commit", "-q", "-m", "again"]).await?;
+    let evil = write_blob(&scene, b"replaced\n").await?;
+    let plain = scene.git_output("repo", &["rev-parse", "HEAD:plain"]).await?;
+    scene.git_output("repo", &["replace", plain.trim(), &evil]).await?;
     ensure!(
-        scene.git_ok("repo", &["cat-file", "-p", "HEAD:plain"]).await? == "replaced\n",
+        scene.git_output("repo", &["cat-file", "-p", "HEAD:plain"]).await? == "replaced\n",
         "git goes this way"
     );
 
-    let id = scene.play("repo", THROUGH, &["--include-dirty", "--branch=out/x"]).await?;
-    ensure!(scene.docket(&["cat", &id, "--turn", "0", "plain"]).await?.ok()? == "1\n", "what was committed");
-    let patch = scene.docket(&["diff", &id]).await?;
+    let id = scene.play_script("repo", THROUGH, &["--include-dirty", "--branch=out/x"]).await?;
+    ensure!(scene.run_docket(&["cat", &id, "--turn", "0", "plain"]).await?.into_stdout()? == "1\n", "what was committed");
+    let patch = scene.run_docket(&["diff", &id]).await?;
     ensure!(patch.success() && patch.stdout.contains("b/-rf"), "{patch:?}");
-    let log = scene.docket(&["logs", &id, "--json"]).await?.ok()?;
+    let log = scene.run_docket(&["logs", &id, "--json"]).await?.into_stdout()?;
     ensure!(!log.contains("outside-word") && !patch.stdout.contains("outside-word"), "read through a link");
     for (n, args) in [&[][..], &["--force"], &["--turn", "1", "--force"]].iter().enumerate() {
-        let to = scene.text_at(&format!("checked-{}", n / 2));
-        scene.docket(&[&["checkout", &id, &to][..], args].concat()).await?.ok()?;
-        scene.outside_is_whole("checkout")?;
-        let link = fs::read_link(scene.at(&format!("checked-{}", n / 2)).join("out"))?;
-        ensure!(link == scene.at("outside"), "{link:?}");
+        let to = scene.read_text(&format!("checked-{}", n / 2));
+        scene.run_docket(&[&["checkout", &id, &to][..], args].concat()).await?.into_stdout()?;
+        scene.assert_outside_unchanged("checkout")?;
+        let link = fs::read_link(scene.path_in(&format!("checked-{}", n / 2)).join("out"))?;
+        ensure!(link == scene.path_in("outside"), "{link:?}");
     }
-    scene.docket(&["apply", &id, "--branch", "by-hand"]).await?.ok()?;
-    let names = scene.git_ok("repo", &["ls-tree", "-r", "--name-only", "by-hand"]).await?;
+    scene.run_docket(&["apply", &id, "--branch", "by-hand"]).await?.into_stdout()?;
+    let names = scene.git_output("repo", &["ls-tree", "-r", "--name-only", "by-hand"]).await?;
     for odd in ["git~1", ".git ", "sub/.git", ".gitmodules"] {
         ensure!(!names.contains(odd), "{odd} was delivered: {names}");
     }
     ensure!(names.contains("--output=x") && names.contains("-rf"), "{names}");
-    let through = scene.text_at("repo/up");
-    let done = scene.docket(&["checkout", &id, &through]).await?;
-    scene.outside_is_whole("a checkout into a link")?;
+    let through = scene.read_text("repo/up");
+    let done = scene.run_docket(&["checkout", &id, &through]).await?;
+    scene.assert_outside_unchanged("a checkout into a link")?;
     ensure!(!done.success(), "{done:?}");
     let names: Vec<&str> = names.lines().collect();
     names.contains(&"plain").then_some(()).context("what is harmless was delivered")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_that_grows_as_it_is_read_ends_with_an_answer() -> Result<()> {
-    let _room = room().await;
-    let scene = Scene::new()?;
-    scene.repository("repo", &[("a", "1\n")]).await?;
-    let mut inner = tree(&scene, &[("100644", b"f", &blob(&scene, b"x").await?)]).await?;
+async fn exponentially_growing_tree_is_rejected() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let scene = HostileRepository::new()?;
+    scene.make_repository("repo", &[("a", "1\n")]).await?;
+    let mut inner = write_tree(&scene, &[("100644", b"f", &write_blob(&scene, b"x").await?)]).await?;
     // Ten folders of ten names each, all of them one object: 10^10 paths in a few hundred bytes.
     for _ in 0..10 {
         let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
         let entries: Vec<_> = names.iter().map(|name| ("40000", name.as_bytes(), inner.as_str())).collect();
-        inner = tree(&scene, &entries).await?;
+        inner = write_tree(&scene, &entries).await?;
     }
-    let commit = commit(&scene, &inner).await?;
-    let done = scene.submit("repo", &["--commit", &commit]).await?;
+    let commit = write_commit(&scene, &inner).await?;
+    let done = scene.submit_folder("repo", &["--commit", &commit]).await?;
     ensure!(!done.success() && done.stderr.contains("reading the repository failed"), "{done:?}");
     Ok(())
 }

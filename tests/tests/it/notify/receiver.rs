@@ -14,12 +14,12 @@ use axum::{
     routing::post,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use docket_tests::system::{Signal, send, until};
+use docket_tests::system::{Signal, send_signal, wait_until};
 use serde_json::Value;
 
 /// What was sent to it.
 #[derive(Debug, Clone)]
-pub(super) struct Got {
+pub(super) struct ReceivedRequest {
     /// Which hook, by the last part of the path.
     pub(super) hook: String,
     pub(super) id: String,
@@ -29,12 +29,12 @@ pub(super) struct Got {
     pub(super) body: Value,
 }
 
-impl Got {
+impl ReceivedRequest {
     pub(super) fn kind(&self) -> &str {
         self.body["type"].as_str().unwrap_or_default()
     }
 
-    pub(super) fn data(&self, field: &str) -> &Value {
+    pub(super) fn data_field(&self, field: &str) -> &Value {
         &self.body["data"][field]
     }
 
@@ -42,14 +42,14 @@ impl Got {
     pub(super) fn is_signed_by(&self, secret: &str) -> Result<bool> {
         let key = STANDARD.decode(secret.strip_prefix("whsec_").context("a secret")?)?;
         let signed = [format!("{}.{}.", self.id, self.timestamp).as_bytes(), &self.raw].concat();
-        let expected = format!("v1,{}", STANDARD.encode(hmac(&key, &signed)));
+        let expected = format!("v1,{}", STANDARD.encode(hmac_sha256(&key, &signed)));
         Ok(self.signatures.split(' ').any(|signature| signature == expected))
     }
 }
 
 /// What it answers.
 #[derive(Debug, Clone)]
-pub(super) enum Answer {
+pub(super) enum HookReply {
     /// This status, with these words.
     Status(u16, &'static str),
     /// Too many requests: come back after so many seconds.
@@ -63,31 +63,31 @@ pub(super) enum Answer {
 }
 
 #[derive(Default)]
-struct Kept {
-    got: Vec<Got>,
-    answers: BTreeMap<String, Answer>,
+struct ReceiverState {
+    got: Vec<ReceivedRequest>,
+    answers: BTreeMap<String, HookReply>,
 }
 
 /// See the module.
-pub(super) struct Receiver {
-    kept: Arc<Mutex<Kept>>,
+pub(super) struct WebhookReceiver {
+    kept: Arc<Mutex<ReceiverState>>,
     pub(super) port: u16,
 }
 
-type Shared = Arc<Mutex<Kept>>;
+type SharedState = Arc<Mutex<ReceiverState>>;
 
-fn held(kept: &Shared) -> std::sync::MutexGuard<'_, Kept> {
+fn lock_state(kept: &SharedState) -> std::sync::MutexGuard<'_, ReceiverState> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn take(
-    State(kept): State<Shared>,
+async fn receive_request(
+    State(kept): State<SharedState>,
     Path(hook): Path<String>,
     headers: HeaderMap,
     body: bytes::Bytes,
 ) -> (StatusCode, HeaderMap, &'static str) {
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let got = Got {
+    let got = ReceivedRequest {
         hook: hook.clone(),
         id: header("webhook-id"),
         timestamp: header("webhook-timestamp"),
@@ -96,34 +96,34 @@ async fn take(
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),
     };
     let answer = {
-        let mut kept = held(&kept);
+        let mut kept = lock_state(&kept);
         kept.got.push(got);
-        kept.answers.get(&hook).cloned().unwrap_or(Answer::Status(204, ""))
+        kept.answers.get(&hook).cloned().unwrap_or(HookReply::Status(204, ""))
     };
     let mut more = HeaderMap::new();
     let mut set = |name: &'static str, value: &'static str| {
         more.insert(name, axum::http::HeaderValue::from_static(value));
     };
     let (status, words) = match answer {
-        Answer::Status(status, words) => (status, words),
-        Answer::Later(seconds) => {
+        HookReply::Status(status, words) => (status, words),
+        HookReply::Later(seconds) => {
             set("retry-after", seconds);
             (429, "later")
         }
-        Answer::Moved => {
+        HookReply::Moved => {
             set("location", "/ok");
             (307, "")
         }
-        Answer::Never => std::future::pending().await,
-        Answer::Kills(pid) => {
-            send(pid, Signal::SIGKILL);
+        HookReply::Never => std::future::pending().await,
+        HookReply::Kills(pid) => {
+            send_signal(pid, Signal::SIGKILL);
             (204, "")
         }
     };
     (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), more, words)
 }
 
-impl Receiver {
+impl WebhookReceiver {
     /// On a free port.
     pub(super) async fn start() -> Result<Self> {
         Self::start_on(0).await
@@ -133,32 +133,32 @@ impl Receiver {
     pub(super) async fn start_on(port: u16) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
-        let kept = Shared::default();
-        let router = Router::new().route("/{hook}", post(take)).with_state(Arc::clone(&kept));
+        let kept = SharedState::default();
+        let router = Router::new().route("/{hook}", post(receive_request)).with_state(Arc::clone(&kept));
         // It ends with the test's runtime.
         drop(tokio::spawn(async move { axum::serve(listener, router).await }));
         Ok(Self { kept, port })
     }
 
     /// From now on a hook answers so.
-    pub(super) fn answers(&self, hook: &str, answer: Answer) {
-        held(&self.kept).answers.insert(hook.to_owned(), answer);
+    pub(super) fn set_reply(&self, hook: &str, answer: HookReply) {
+        lock_state(&self.kept).answers.insert(hook.to_owned(), answer);
     }
 
     /// What came to a hook.
-    pub(super) fn got(&self, hook: &str) -> Vec<Got> {
-        held(&self.kept).got.iter().filter(|got| got.hook == hook).cloned().collect()
+    pub(super) fn received(&self, hook: &str) -> Vec<ReceivedRequest> {
+        lock_state(&self.kept).got.iter().filter(|got| got.hook == hook).cloned().collect()
     }
 
     /// Waits for something to come to a hook.
-    pub(super) async fn gets(&self, hook: &str, what: &str, is: impl Fn(&Got) -> bool) -> Result<Got> {
-        let found = until(what, async || self.got(hook).into_iter().find(|got| is(got))).await;
-        found.with_context(|| format!("{:#?}", self.got(hook)))
+    pub(super) async fn wait_for_request(&self, hook: &str, what: &str, is: impl Fn(&ReceivedRequest) -> bool) -> Result<ReceivedRequest> {
+        let found = wait_until(what, async || self.received(hook).into_iter().find(|got| is(got))).await;
+        found.with_context(|| format!("{:#?}", self.received(hook)))
     }
 }
 
 /// HMAC of RFC 2104 over [`sha256`].
-fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
+fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     if key.len() > block.len() {
         block[..32].copy_from_slice(&sha256(key));
@@ -222,11 +222,11 @@ fn sha256(message: &[u8]) -> [u8; 32] {
 
 /// The vector of the specification's own libraries, and FIPS 180-4's: the checker checks.
 #[test]
-fn the_checker_knows_the_specifications_vector() -> Result<()> {
+fn signature_checker_matches_the_specification_vector() -> Result<()> {
     let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     ensure!(hex(sha256(b"abc")) == abc, "{}", hex(sha256(b"abc")));
-    let got = |timestamp: &str| Got {
+    let got = |timestamp: &str| ReceivedRequest {
         hook: String::new(),
         id: "msg_p5jXN8AQM9LWM0D4loKWxJek".to_owned(),
         timestamp: timestamp.to_owned(),

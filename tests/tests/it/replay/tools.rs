@@ -3,11 +3,11 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Finished, Proc, Sample, Signal, Tool, room, run, seen, send};
+use docket_tests::system::{FinishedProcess, RunningProcess, SampleRepository, Signal, TestProgram, acquire_scenario_slot, run_program, poll_until, send_signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::lines;
+use super::parse_lines;
 
 /// Edits, commands, tests that fail and pass, the model's own commit, and what is outside of every snapshot.
 const STEADY: &str = r#"
@@ -69,20 +69,20 @@ text = "It is late."
 "#;
 
 /// A home with one run in it, and nobody who serves it.
-pub(super) struct Kept {
+pub(super) struct ToolReplayFixture {
     pub(super) home: TempDir,
     pub(super) id: String,
 }
 
-impl Kept {
-    pub(super) async fn play(script: &str, tests: &str, env: &[(&str, &str)]) -> Result<Self> {
+impl ToolReplayFixture {
+    pub(super) async fn play_run(script: &str, tests: &str, env: &[(&str, &str)]) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-home-").tempdir()?;
-        let sample = Sample::new(&[
+        let sample = SampleRepository::new(&[
             ("sum.sh", "echo $(($1 - $2))\n"),
             ("test.sh", "[ \"$(sh sum.sh 2 3)\" = 5 ] || { echo 'FAIL: 2 + 3'; exit 1; }\n"),
             (".gitignore", "ignored/\n"),
         ])?;
-        let (script, repo) = (sample.script(script)?, sample.path());
+        let (script, repo) = (sample.write_script(script)?, sample.path());
         let text = |path: &Path| path.to_str().map(str::to_owned).context("a UTF-8 path");
         let mut args = vec!["run".to_owned(), "Do it".to_owned(), "--repo".to_owned(), text(repo)?];
         args.extend(["--script".to_owned(), text(&script)?]);
@@ -90,24 +90,24 @@ impl Kept {
         args.extend(rest.iter().map(|arg| (*arg).to_owned()));
         let kept = Self { home, id: String::new() };
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        kept.docket(&args, env).await?;
-        let tasks = lines(&kept.docket(&["ps", "--json"], &[]).await?.ok()?)?;
+        kept.run_docket(&args, env).await?;
+        let tasks = parse_lines(&kept.run_docket(&["ps", "--json"], &[]).await?.into_stdout()?)?;
         let id = tasks[0]["run"].as_str().context("a run")?.to_owned();
         Ok(Self { id, ..kept })
     }
 
-    pub(super) async fn docket(&self, args: &[&str], env: &[(&str, &str)]) -> Result<Finished> {
+    pub(super) async fn run_docket(&self, args: &[&str], env: &[(&str, &str)]) -> Result<FinishedProcess> {
         let mut all: Vec<(&str, &OsStr)> = vec![("DOCKET_HOME", self.home.path().as_os_str())];
         all.extend(env.iter().map(|(name, value)| (*name, OsStr::new(*value))));
-        run(Tool::Docket, self.home.path(), &all, args).await
+        run_program(TestProgram::Docket, self.home.path(), &all, args).await
     }
 
     /// The turns and the summary of `--tools`, behind the report of `--verify`.
-    async fn tools(&self, args: &[&str]) -> Result<(Finished, Vec<Value>, Value)> {
+    async fn replay_tools(&self, args: &[&str]) -> Result<(FinishedProcess, Vec<Value>, Value)> {
         let mut all = vec!["replay", self.id.as_str(), "--tools", "--json"];
         all.extend(args);
-        let done = self.docket(&all, &[]).await?;
-        let mut rows = lines(&done.stdout).with_context(|| format!("{done:?}"))?;
+        let done = self.run_docket(&all, &[]).await?;
+        let mut rows = parse_lines(&done.stdout).with_context(|| format!("{done:?}"))?;
         ensure!(rows.len() > 2 && rows[0]["replay"] == "verify", "{done:?}");
         ensure!(rows[1..].iter().all(|row| row["replay"] == "verify with tools"), "{done:?}");
         let summary = rows.pop().context("a summary")?;
@@ -115,18 +115,18 @@ impl Kept {
     }
 
     /// The log's bytes, and what lies in the scratch folder.
-    async fn traces(&self) -> Result<(String, usize)> {
-        let log = self.docket(&["logs", &self.id, "--json"], &[]).await?.ok()?;
+    async fn log_and_scratch(&self) -> Result<(String, usize)> {
+        let log = self.run_docket(&["logs", &self.id, "--json"], &[]).await?.into_stdout()?;
         Ok((log, std::fs::read_dir(self.home.path().join("scratch"))?.count()))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_do_the_same_again_are_found_to() -> Result<()> {
-    let _room = room().await;
-    let kept = Kept::play(STEADY, "sh test.sh", &[]).await?;
-    let before = kept.traces().await?;
-    let (done, turns, summary) = kept.tools(&["--gates"]).await?;
+async fn deterministic_calls_replay_identically() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let kept = ToolReplayFixture::play_run(STEADY, "sh test.sh", &[]).await?;
+    let before = kept.log_and_scratch().await?;
+    let (done, turns, summary) = kept.replay_tools(&["--gates"]).await?;
     ensure!(done.success(), "{done:?}");
     ensure!(turns.len() == 6 && turns.iter().all(|turn| turn["ok"] == true), "{turns:#?}");
     ensure!(summary["ok"] == true && summary["turns_differ"] == 0 && summary["not_run"] == 0, "{summary}");
@@ -134,24 +134,24 @@ async fn calls_that_do_the_same_again_are_found_to() -> Result<()> {
     ensure!(summary["ran"] == 9, "{summary}");
     ensure!(turns[0]["calls"][0]["tool"] == "echo made > made", "{turns:#?}");
     ensure!(turns[3]["git_differs"] == true, "a commit carries its clock: {:#}", turns[3]);
-    let same = before == kept.traces().await?;
+    let same = before == kept.log_and_scratch().await?;
     ensure!(same && before.1 == 0, "the log and the scratch folder stay as they were");
 
     // Without gates their results are the log's; both commands do the same.
-    let verified = kept.docket(&["verify", &kept.id, "--tools"], &[]).await?;
+    let verified = kept.run_docket(&["verify", &kept.id, "--tools"], &[]).await?;
     ensure!(verified.success(), "{verified:?}");
     ensure!(verified.stdout.contains("replay (verify with tools) of run"), "{verified:?}");
-    let (done, turns, summary) = kept.tools(&["--turn", "2"]).await?;
+    let (done, turns, summary) = kept.replay_tools(&["--turn", "2"]).await?;
     ensure!(done.success() && turns.len() == 1 && turns[0]["turn"] == 2, "{done:?}");
     ensure!(summary["ran"] == 2, "one turn alone, from the tree before it: {summary}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_does_otherwise_is_named_and_spoils_no_later_turn() -> Result<()> {
-    let _room = room().await;
-    let kept = Kept::play(FICKLE, "test -e then", &[]).await?;
-    let (done, turns, summary) = kept.tools(&[]).await?;
+async fn differing_call_is_named_and_later_turns_are_unaffected() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let kept = ToolReplayFixture::play_run(FICKLE, "test -e then", &[]).await?;
+    let (done, turns, summary) = kept.replay_tools(&[]).await?;
     ensure!(done.code() == Some(6) && summary["ok"] == false && summary["turns_differ"] == 1, "{done:?}");
     let judged: Vec<bool> = turns.iter().filter_map(|turn| turn["ok"].as_bool()).collect();
     ensure!(judged == [true, true, false, true, true, true], "{turns:#?}");
@@ -160,39 +160,39 @@ async fn a_call_that_does_otherwise_is_named_and_spoils_no_later_turn() -> Resul
     ensure!(tree["recorded"] == turns[2]["tree"] && tree["again"] != tree["recorded"], "{tree}");
     // What a call prints may differ; what it does may not.
     ensure!(turns[3]["calls"][0]["content_differs"] == true, "{:#}", turns[3]);
-    let text = kept.docket(&["replay", &kept.id, "--tools", "--to", "3"], &[]).await?;
+    let text = kept.run_docket(&["replay", &kept.id, "--tools", "--to", "3"], &[]).await?;
     ensure!(text.code() == Some(6) && text.stdout.contains("1 of 4 turns differ"), "{text:?}");
 
     // In the middle of a call that never ends, Ctrl-C ends all and leaves nothing behind.
-    let before = kept.traces().await?;
+    let before = kept.log_and_scratch().await?;
     let args = ["replay", kept.id.as_str(), "--tools", "--turn", "4"];
-    let (mut process, _) = Proc::start("replay", kept.home.path(), &[], &args).await?;
+    let (mut process, _) = RunningProcess::start_docket("replay", kept.home.path(), &[], &args).await?;
     let scratch = kept.home.path().join("scratch");
     let works = || {
         let folder = std::fs::read_dir(&scratch).ok()?.flatten().next()?;
         folder.path().join("workspace/then").exists().then_some(())
     };
-    seen("the recorded tree in the scratch folder", works).await.with_context(|| process.tail())?;
-    send(process.pid(), Signal::SIGINT);
+    poll_until("the recorded tree in the scratch folder", works).await.with_context(|| process.log_tail())?;
+    send_signal(process.pid(), Signal::SIGINT);
     let status = process.wait().await?;
-    ensure!(status.code() == Some(1), "{status} {}", process.tail());
-    ensure!(before == kept.traces().await?, "nothing stays behind");
+    ensure!(status.code() == Some(1), "{status} {}", process.log_tail());
+    ensure!(before == kept.log_and_scratch().await?, "nothing stays behind");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_without_walls_are_not_run_again() -> Result<()> {
-    let _room = room().await;
-    let kept = Kept::play(FICKLE, "test -e then", &[("DOCKET_SANDBOX", "none")]).await?;
-    let (done, turns, summary) = kept.tools(&[]).await?;
+async fn unsandboxed_calls_are_not_replayed() -> Result<()> {
+    let _room = acquire_scenario_slot().await;
+    let kept = ToolReplayFixture::play_run(FICKLE, "test -e then", &[("DOCKET_SANDBOX", "none")]).await?;
+    let (done, turns, summary) = kept.replay_tools(&[]).await?;
     ensure!(done.success() && summary["not_run"] == 5, "{done:?}");
     for turn in &turns[1..=4] {
         ensure!(turn["calls"][0]["ran"] == "external" && turn["ok"] == true, "{turn:#}");
     }
-    let text = kept.docket(&["replay", &kept.id, "--tools"], &[]).await?.ok()?;
+    let text = kept.run_docket(&["replay", &kept.id, "--tools"], &[]).await?.into_stdout()?;
     ensure!(text.contains("not run again, it may reach beyond the workspace"), "{text}");
     // And without walls here, nothing is run here.
-    let refused = kept.docket(&["replay", &kept.id, "--tools"], &[("DOCKET_SANDBOX", "none")]).await?;
+    let refused = kept.run_docket(&["replay", &kept.id, "--tools"], &[("DOCKET_SANDBOX", "none")]).await?;
     ensure!(refused.code() == Some(2) && refused.stderr.contains("behind walls only"), "{refused:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Texts for the model: why an edit was refused, what differs, and the diff of one that was made.
 
 pub(crate) mod diff;
-pub(crate) mod differs;
+pub(crate) mod mismatch;
 pub(crate) mod refusal;

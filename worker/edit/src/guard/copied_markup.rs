@@ -1,35 +1,36 @@
 //! What models copy into a replacement from the form in which they saw a file: line numbers, code fences, marks for
 //! omitted lines, the frame of a patch. None of it ever reaches a file.
 
-use super::{elision, escapes, frame};
+use super::{elision, over_escaping, wrappers};
 use crate::{
-    doc::Doc,
-    forms::marks,
-    pattern::Pattern,
-    repair::{numbers::brings_numbers, sanitize::Dirt},
+    patch_formats::is_patch_marker,
+    pattern::EditPattern,
+    repair::{line_numbers::introduces_line_numbers, sanitize::SanitizeError},
+    search_doc::SearchDoc,
 };
 
 /// What the replacement would write that is no text of a file, and that this file does not have.
-pub(crate) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let quoted = |dirt: Dirt, line: String| format!("`{}`: {}", line.trim(), dirt.text());
-    if let Some(line) = elision::written(doc, pattern) {
-        return Some(quoted(Dirt::Elision, line));
+pub(crate) fn copied_markup_reason(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
+    let quoted = |dirt: SanitizeError, line: String| format!("`{}`: {}", line.trim(), dirt.message());
+    if let Some(line) = elision::find_elision(doc, pattern) {
+        return Some(quoted(SanitizeError::Elision, line));
     }
-    let mark = pattern.replace.lines().find(|line| marks(line) && !doc.has_line(line)).map(str::to_owned);
-    if let Some(line) = mark.or_else(|| frame::written(doc, pattern)) {
-        return Some(quoted(Dirt::Marker, line));
+    let mark =
+        pattern.replace.lines().find(|line| is_patch_marker(line) && !doc.has_line(line)).map(str::to_owned);
+    if let Some(line) = mark.or_else(|| wrappers::find_wrapper(doc, pattern)) {
+        return Some(quoted(SanitizeError::PatchMarker, line));
     }
-    if let Some(why) = escapes::written(doc, pattern) {
+    if let Some(why) = over_escaping::over_escaped_reason(doc, pattern) {
         return Some(why);
     }
-    let dirt = if brings_fence(doc, pattern) {
-        Dirt::Fence
-    } else if brings_numbers(doc, pattern) {
-        Dirt::LineNumbers
+    let dirt = if introduces_fence(doc, pattern) {
+        SanitizeError::Fence
+    } else if introduces_line_numbers(doc, pattern) {
+        SanitizeError::LineNumbers
     } else {
         return None;
     };
-    Some(dirt.text().to_owned())
+    Some(dirt.message().to_owned())
 }
 
 /// A fence of backticks, or one of tildes with a language: tildes alone underline titles.
@@ -40,7 +41,7 @@ pub(crate) fn is_fence(line: &str) -> bool {
 }
 
 /// Whether a fence around the replacement would be written: neither search nor file knows fences.
-fn brings_fence(doc: &Doc<'_>, pattern: &Pattern) -> bool {
+fn introduces_fence(doc: &SearchDoc<'_>, pattern: &EditPattern) -> bool {
     if pattern.search.lines().any(is_fence) || doc.lines.iter().any(|line| is_fence(line.text)) {
         return false;
     }
@@ -51,12 +52,12 @@ fn brings_fence(doc: &Doc<'_>, pattern: &Pattern) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Edit, Hint, apply};
+    use crate::{Edit, EditHint, apply_edits};
 
     /// Each frame, brought in by a replacement whose search stands in the file as it is: refused, and so
     /// never written. Beside it the text that looks alike and is meant.
     #[test]
-    fn no_frame_is_ever_written() {
+    fn copied_markup_is_never_written() {
         let file = "def f(a):\n    b = a\n    c = b\n    return c\n\ndef g():\n    pass\n";
         let body = "def f(a):\n    b = a\n    c = b\n    return c";
         for (search, replace) in [
@@ -85,8 +86,9 @@ mod tests {
             ("    pass", "~~~python\n    go()\n~~~"),
             ("    pass", "``````\n    go()\n``````"),
         ] {
-            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
-            match apply(file.as_bytes(), &[edit]) {
+            let edit =
+                Edit { search: search.to_owned(), replace: replace.to_owned(), hint: EditHint::default() };
+            match apply_edits(file.as_bytes(), &[edit]) {
                 Err(error) => assert!(error.message.contains("Nothing was changed"), "{error}"),
                 Ok(applied) => panic!("{replace:?} made {}", String::from_utf8_lossy(&applied.after)),
             }
@@ -104,8 +106,9 @@ mod tests {
             ("Title\n\nText.\n", "Title", "Other\n~~~~~"),
             ("<a>\n  <b/>\n</a>\n", "  <b/>", "<replace>\n  <b/>\n</replace>"),
         ] {
-            let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint: Hint::default() };
-            apply(file.as_bytes(), &[edit]).expect("is meant");
+            let edit =
+                Edit { search: search.to_owned(), replace: replace.to_owned(), hint: EditHint::default() };
+            apply_edits(file.as_bytes(), &[edit]).expect("is meant");
         }
     }
 }

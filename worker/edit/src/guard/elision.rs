@@ -2,21 +2,21 @@
 //! which docket's own tools leave text out. None of them is ever written in place of what it stands for.
 
 use crate::{
-    doc::Doc,
-    pattern::Pattern,
+    pattern::EditPattern,
+    search_doc::SearchDoc,
     similarity::{SAME_LINE_MIN, line_similarity},
-    tokens::changes,
+    tokens::diff_slices,
 };
 
 /// The line of the replacement that stands for lines, where the file has no such line itself.
-pub(crate) fn written(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let spoken = |line: &&str| (is_spoken_elision(line) || is_mark(line)) && !doc.has_line(line);
+pub(crate) fn find_elision(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
+    let spoken = |line: &&str| (is_worded_elision(line) || is_truncation_mark(line)) && !doc.has_line(line);
     let line = pattern.replace.lines().find(spoken).map(str::to_owned);
-    line.or_else(|| elides(pattern)).or_else(|| vanishing(doc, pattern))
+    line.or_else(|| find_bare_ellipsis(pattern)).or_else(|| find_omission_comment(doc, pattern))
 }
 
 /// The lines of a text that are not blank, without the blanks around them.
-fn solid(text: &str) -> Vec<String> {
+fn trimmed_non_blank_lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
@@ -24,8 +24,9 @@ fn solid(text: &str) -> Vec<String> {
 const ELIDED_MIN: usize = 2;
 
 /// The bare `...` of the replacement that stands where the search has lines between two that are kept.
-fn elides(pattern: &Pattern) -> Option<String> {
-    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+fn find_bare_ellipsis(pattern: &EditPattern) -> Option<String> {
+    let (search, replace) =
+        (trimmed_non_blank_lines(&pattern.search), trimmed_non_blank_lines(&pattern.replace));
     let bare = |line: &str| matches!(line, "..." | "\u{2026}");
     // `...` as the whole body of a Python function is a stub.
     let stub = |at: usize| {
@@ -48,7 +49,7 @@ fn elides(pattern: &Pattern) -> Option<String> {
 }
 
 /// Words that say that lines are left as they are, or left out.
-const STEMS: [&str; 24] = [
+const OMISSION_WORDS: [&str; 24] = [
     "rest",
     "existing",
     "omitted",
@@ -75,7 +76,7 @@ const STEMS: [&str; 24] = [
     "before",
 ];
 /// Words that stand beside them and add nothing.
-const BESIDE: [&str; 64] = [
+const FILLER_WORDS: [&str; 64] = [
     "a",
     "all",
     "and",
@@ -144,15 +145,16 @@ const BESIDE: [&str; 64] = [
 
 /// The comment of the replacement that says that lines stay, or are left out, where quoted lines vanish: in
 /// such words only, or beginning with them where more goes than comes.
-fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
-    let (search, replace) = (solid(&pattern.search), solid(&pattern.replace));
+fn find_omission_comment(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
+    let (search, replace) =
+        (trimmed_non_blank_lines(&pattern.search), trimmed_non_blank_lines(&pattern.replace));
     let is_new = |line: &String| !search.contains(line) && !doc.has_line(line);
-    if search.len() < ELIDED_MIN || !replace.iter().any(|line| comment_alone(line).is_some()) {
+    if search.len() < ELIDED_MIN || !replace.iter().any(|line| comment_only_text(line).is_some()) {
         return None;
     }
-    for change in changes(&search, &replace, |_| 1) {
-        let gone = search[change.a.clone()].iter().filter(|line| !replace.contains(line)).count();
-        let came = replace[change.b.clone()].iter().filter(|line| !search.contains(line)).count();
+    for change in diff_slices(&search, &replace, |_| 1) {
+        let gone = search[change.old_range.clone()].iter().filter(|line| !replace.contains(line)).count();
+        let came = replace[change.new_range.clone()].iter().filter(|line| !search.contains(line)).count();
         if gone < ELIDED_MIN {
             continue;
         }
@@ -161,20 +163,20 @@ fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
             if line.as_str() == "--" {
                 return !doc.lines.iter().any(|real| real.text.trim_start().starts_with("--"));
             }
-            let Some(body) = comment_alone(line) else { return false };
+            let Some(body) = comment_only_text(line) else { return false };
             let body = body.to_lowercase();
             let words: Vec<&str> = body
                 .split(|c: char| !c.is_alphanumeric() && c != '\'')
                 .filter(|word| !word.is_empty())
                 .collect();
-            let stem = |word: &&str| STEMS.contains(word);
-            let only = words.iter().all(|word| stem(word) || BESIDE.contains(word));
+            let stem = |word: &&str| OMISSION_WORDS.contains(word);
+            let only = words.iter().all(|word| stem(word) || FILLER_WORDS.contains(word));
             let said = words.iter().any(stem) || words.as_slice() == ["no", "changes"];
             let first = words.iter().find(|word| !matches!(**word, "the" | "your" | "all" | "todo"));
             let begins = first.is_some_and(|word| stem(word) && !matches!(*word, "keep" | "kept" | "before"));
-            (said && only) || (begins && words.len() <= BEGUN_MAX && gone >= came)
+            (said && only) || (begins && words.len() <= OMISSION_COMMENT_WORDS_MAX && gone >= came)
         };
-        if let Some(line) = replace[change.b].iter().find(|line| says(line) && is_new(line)) {
+        if let Some(line) = replace[change.new_range].iter().find(|line| says(line) && is_new(line)) {
             return Some(line.clone());
         }
     }
@@ -182,10 +184,10 @@ fn vanishing(doc: &Doc<'_>, pattern: &Pattern) -> Option<String> {
 }
 
 /// Words of a comment that begins with one of [`STEMS`] and may stand for lines: a longer one explains.
-const BEGUN_MAX: usize = 6;
+const OMISSION_COMMENT_WORDS_MAX: usize = 6;
 
 /// The words of a line that holds a comment and no statement: `pass` and a text in triple quotes do nothing.
-fn comment_alone(line: &str) -> Option<&str> {
+fn comment_only_text(line: &str) -> Option<&str> {
     let line = line.trim();
     let idle = line.strip_prefix("pass").or_else(|| line.strip_prefix("...")).map(str::trim_start);
     let quoted = ["\"\"\"", "'''"]
@@ -197,7 +199,7 @@ fn comment_alone(line: &str) -> Option<&str> {
 
 /// Marks of tools, docket's among them, that show a part of a text: `[… 500 characters left out …]`,
 /// `    3| ...`, `[truncated]`, `⋮`.
-pub(crate) fn is_mark(line: &str) -> bool {
+pub(crate) fn is_truncation_mark(line: &str) -> bool {
     let line = line.trim();
     let dots = |text: &str| {
         let rest = text.strip_prefix("...").or_else(|| text.strip_prefix('\u{2026}'));
@@ -238,12 +240,12 @@ pub(crate) fn is_elision(line: &str) -> bool {
     line == "..."
         || line == "…"
         || comment_body(line).is_some_and(|body| body == "..." || body == "…")
-        || is_spoken_elision(line)
-        || is_mark(line)
+        || is_worded_elision(line)
+        || is_truncation_mark(line)
 }
 
 /// A line that says in words that lines are left out: a comment, or words between dots.
-pub(crate) fn is_spoken_elision(line: &str) -> bool {
+pub(crate) fn is_worded_elision(line: &str) -> bool {
     let line = line.trim();
     let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
     let dotted_end = |text: &str| text.ends_with("...") || text.ends_with('\u{2026}');
@@ -283,11 +285,13 @@ pub(crate) fn is_spoken_elision(line: &str) -> bool {
         ];
         words.iter().any(|word| text.starts_with(word))
     };
-    (dotted_start(body) && (empty || about(body))) || (dotted_end(body) && begins(body)) || says_omitted(body)
+    (dotted_start(body) && (empty || about(body)))
+        || (dotted_end(body) && begins(body))
+        || describes_omission(body)
 }
 
 /// `rest of the code remains unchanged`, without any dots.
-fn says_omitted(body: &str) -> bool {
+fn describes_omission(body: &str) -> bool {
     let body = body.to_lowercase();
     let body = body.trim_matches(|c: char| !c.is_alphanumeric());
     let what =
@@ -339,10 +343,10 @@ fn comment_body(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::made;
+    use crate::test_support::apply_edit;
 
     #[test]
-    fn words_about_omission_are_told_from_code() {
+    fn omission_comments_are_distinguished_from_code() {
         for line in [
             "# ... existing code ...",
             "// ...",
@@ -375,7 +379,7 @@ mod tests {
     const CODE: &str = "function f() {\n  a();\n  b();\n  c();\n}\n";
 
     #[test]
-    fn a_comment_in_place_of_vanishing_lines_is_not_written() {
+    fn comment_replacing_removed_lines_is_refused() {
         for line in [
             "// ... keep the rest",
             "// rest unchanged",
@@ -404,13 +408,14 @@ mod tests {
             "| ...",
             "--",
         ] {
-            let error = made(CODE, "  a();\n  b();\n  c();", &format!("  z();\n  {line}")).expect_err(line);
+            let error =
+                apply_edit(CODE, "  a();\n  b();\n  c();", &format!("  z();\n  {line}")).expect_err(line);
             assert!(error.contains(line.trim()) && error.contains("omitted lines"), "{error}");
         }
     }
 
     #[test]
-    fn a_comment_where_nothing_vanishes_is_text() {
+    fn comment_without_removed_lines_is_kept() {
         for line in [
             "// rest of the world",
             "// existing users keep their ids",
@@ -423,12 +428,12 @@ mod tests {
                 ("  b();", format!("  {line}\n  b2();")),
                 ("  a();\n  b();", format!("  a();\n  {line}\n  b();\n  d();")),
             ] {
-                made(CODE, search, &replace).unwrap_or_else(|error| panic!("{line}: {error}"));
+                apply_edit(CODE, search, &replace).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }
         // Lines go, but the comment says more than that they stay.
         for line in ["// keep order", "// reuse the existing helper", "// a b c", "//"] {
-            made(CODE, "  a();\n  b();\n  c();", &format!("  {line}\n  z();"))
+            apply_edit(CODE, "  a();\n  b();\n  c();", &format!("  {line}\n  z();"))
                 .unwrap_or_else(|error| panic!("{line}: {error}"));
         }
     }

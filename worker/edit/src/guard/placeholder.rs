@@ -3,30 +3,32 @@
 //! A model that was shown one writes it back where the value stood, and the file loses its secret. None
 //! is brought into a file by an edit: only what stood in the edited lines before may stand there after.
 
-use docket_schema::redact::STRUCK_KEY;
+use docket_schema::redact::REDACTED_KEY;
 
 /// The first placeholder of `new` that `old` does not hold.
-pub(crate) fn brought_in(old: &str, new: &str) -> Option<String> {
-    let there: Vec<&str> = old.lines().flat_map(placeholders).collect();
-    new.lines().flat_map(placeholders).find(|found| !there.contains(found)).map(str::to_owned)
+pub(crate) fn find_new_placeholder(old: &str, new: &str) -> Option<String> {
+    let there: Vec<&str> = old.lines().flat_map(find_placeholders).collect();
+    new.lines().flat_map(find_placeholders).find(|found| !there.contains(found)).map(str::to_owned)
 }
 
 /// Characters of a bracketed placeholder at most: longer ones are text.
-const BRACKETED_MAX: usize = 48;
+const BRACKETED_CHARS_MAX: usize = 48;
 /// Asterisks that stand for a value, at least.
 const STARS_MIN: usize = 3;
 /// Characters of a value that are left before or after its asterisks, at most.
-const LEFT_MAX: usize = 16;
+const REVEALED_CHARS_MAX: usize = 16;
 
-fn placeholders(line: &str) -> Vec<&str> {
+fn find_placeholders(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     for (at, sign) in line.char_indices() {
         let (before, rest) = (&line[..at], &line[at..]);
         let found = match sign {
-            '[' | '<' => bracketed(before, rest),
-            '*' if !before.ends_with('*') => starred(before, rest),
-            '"' | '\'' | '`' => quoted(rest, sign),
-            '_' if !before.ends_with('_') => rest.strip_prefix("__REDACTED__").map(|after| cut(rest, after)),
+            '[' | '<' => match_bracketed(before, rest),
+            '*' if !before.ends_with('*') => match_starred(before, rest),
+            '"' | '\'' | '`' => match_quoted(rest, sign),
+            '_' if !before.ends_with('_') => {
+                rest.strip_prefix("__REDACTED__").map(|after| text_before(rest, after))
+            }
             _ => None,
         };
         out.extend(found);
@@ -35,17 +37,17 @@ fn placeholders(line: &str) -> Vec<&str> {
 }
 
 /// What of `text` stands before its end `rest`.
-fn cut<'a>(text: &'a str, rest: &str) -> &'a str {
+fn text_before<'a>(text: &'a str, rest: &str) -> &'a str {
     &text[..text.len() - rest.len()]
 }
 
-fn bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
+fn match_bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
     // `list[redacted]` and `Vec<Redacted>` are code.
     if before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ']' | ')')) {
         return None;
     }
     let close = if rest.starts_with('[') { ']' } else { '>' };
-    let end = rest.char_indices().take(BRACKETED_MAX).find(|(_, c)| *c == close)?.0;
+    let end = rest.char_indices().take(BRACKETED_CHARS_MAX).find(|(_, c)| *c == close)?.0;
     let (inner, whole) = (&rest[1..end], &rest[..=end]);
     let first = inner.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
     let hidden = match close {
@@ -53,7 +55,7 @@ fn bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
             matches!(first, "REDACTED" | "Redacted")
                 || inner == "redacted"
                 || matches!(inner, "MASKED" | "FILTERED" | "HIDDEN")
-                || (whole == STRUCK_KEY && stands_for_value(before, &rest[end + 1..]))
+                || (whole == REDACTED_KEY && is_value_position(before, &rest[end + 1..]))
         }
         _ => first == "REDACTED" || inner == "redacted",
     };
@@ -61,26 +63,26 @@ fn bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
 }
 
 /// docket's mark is also how code writes a list of one variable: it counts where a value would stand.
-fn stands_for_value(before: &str, after: &str) -> bool {
+fn is_value_position(before: &str, after: &str) -> bool {
     let ended = after.is_empty() || after.starts_with(|c: char| " \t\"'`@&;,/".contains(c));
     let quoted = before.ends_with(['"', '\'', '`']) && after.starts_with(['"', '\'', '`']);
     let glued = before.ends_with('=') || before.ends_with("Bearer ") || before.contains("://");
-    quoted || (ended && (glued || (before.trim_end().ends_with(':') && names_secret(before))))
+    quoted || (ended && (glued || (before.trim_end().ends_with(':') && mentions_secret(before))))
 }
 
-fn starred<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
+fn match_starred<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
     let after = rest.trim_start_matches('*');
     let stars = rest.len() - after.len();
     if stars < STARS_MIN {
         return None;
     }
     if let Some(more) = after.strip_prefix("REDACTED") {
-        return Some(cut(rest, more.trim_start_matches('*')));
+        return Some(text_before(rest, more.trim_start_matches('*')));
     }
     let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let head = before.trim_end_matches(kept);
     let tail = after.trim_start_matches(kept);
-    if before.len() - head.len() > LEFT_MAX || after.len() - tail.len() > LEFT_MAX {
+    if before.len() - head.len() > REVEALED_CHARS_MAX || after.len() - tail.len() > REVEALED_CHARS_MAX {
         return None;
     }
     let quoted = head.ends_with(['"', '\'', '`']) && tail.starts_with(['"', '\'', '`']);
@@ -89,16 +91,16 @@ fn starred<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
         && after.len() == tail.len()
         && (tail.is_empty() || tail.starts_with([' ', '"', '\'', ';', ',']));
     let user = head.ends_with(':') && head.contains("://") && tail.starts_with('@');
-    ((quoted || bare) && names_secret(head) || user).then(|| cut(rest, after))
+    ((quoted || bare) && mentions_secret(head) || user).then(|| text_before(rest, after))
 }
 
-fn quoted(rest: &str, sign: char) -> Option<&str> {
+fn match_quoted(rest: &str, sign: char) -> Option<&str> {
     let after = rest[1..].strip_prefix("REDACTED")?.strip_prefix(sign)?;
-    Some(cut(rest, after))
+    Some(text_before(rest, after))
 }
 
 /// Whether what stands before a value says that it is one to hide.
-fn names_secret(before: &str) -> bool {
+fn mentions_secret(before: &str) -> bool {
     let before = before.to_lowercase();
     let names = ["key", "token", "secret", "passw", "pwd", "credential", "auth", "bearer", "://"];
     names.iter().any(|name| before.contains(name))
@@ -107,10 +109,10 @@ fn names_secret(before: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::made;
+    use crate::test_support::apply_edit;
 
     #[test]
-    fn placeholders_are_known() {
+    fn placeholders_are_recognized() {
         for (line, want) in [
             ("key = \"[REDACTED]\"", "[REDACTED]"),
             ("key = [redacted]", "[redacted]"),
@@ -130,12 +132,12 @@ mod tests {
             ("db = 'postgres://user:***@host/x'", "***"),
             ("Authorization: Bearer ********", "********"),
         ] {
-            assert_eq!(placeholders(line).first(), Some(&want), "{line}");
+            assert_eq!(find_placeholders(line).first(), Some(&want), "{line}");
         }
     }
 
     #[test]
-    fn code_is_none() {
+    fn code_is_not_a_placeholder() {
         for line in [
             "value = process.env[secret]",
             "hide([secret])",
@@ -154,19 +156,19 @@ mod tests {
             "pub const REDACTED: &str = \"hidden\";",
             "glob = \"**/*.rs\"",
         ] {
-            assert!(placeholders(line).is_empty(), "{line}: {:?}", placeholders(line));
+            assert!(find_placeholders(line).is_empty(), "{line}: {:?}", find_placeholders(line));
         }
     }
 
     #[test]
-    fn what_stood_there_may_stay() {
-        assert_eq!(brought_in("a = \"[REDACTED]\"", "b = \"[REDACTED]\""), None);
-        assert_eq!(brought_in("a = 'sk-1'", "a = '[REDACTED]'").as_deref(), Some("[REDACTED]"));
-        assert_eq!(brought_in("", "plain\nlines"), None);
+    fn existing_placeholder_may_stay() {
+        assert_eq!(find_new_placeholder("a = \"[REDACTED]\"", "b = \"[REDACTED]\""), None);
+        assert_eq!(find_new_placeholder("a = 'sk-1'", "a = '[REDACTED]'").as_deref(), Some("[REDACTED]"));
+        assert_eq!(find_new_placeholder("", "plain\nlines"), None);
     }
 
     #[test]
-    fn no_placeholder_takes_the_place_of_a_value() {
+    fn placeholder_never_replaces_a_value() {
         let file = "import os\nkey = \"sk-abc123\"\nmode = 1\n";
         for mark in ["[REDACTED]", "[secret]", "***", "<redacted>", "sk-****"] {
             for (search, replace) in [
@@ -174,11 +176,11 @@ mod tests {
                 ("import os", format!("import os\nsecret_key = \"{mark}\"")),
                 ("sk-abc123", mark.to_owned()),
             ] {
-                let error = made(file, search, &replace).expect_err(mark);
+                let error = apply_edit(file, search, &replace).expect_err(mark);
                 assert!(error.contains("was hidden"), "{mark}: {error}");
             }
             // The model saw the mark in place of the value: the file keeps its own, or nothing happens.
-            let seen = made(
+            let seen = apply_edit(
                 file,
                 &format!("import os\nkey = \"{mark}\"\nmode = 1"),
                 &format!("import os\nkey = \"{mark}\"\nmode = 2"),
@@ -187,6 +189,6 @@ mod tests {
                 assert_eq!(after, file.replace("mode = 1", "mode = 2"));
             }
         }
-        assert!(made(file, "mode = 1", "mode = 2  # was [1]").is_ok());
+        assert!(apply_edit(file, "mode = 1", "mode = 2  # was [1]").is_ok());
     }
 }

@@ -4,28 +4,33 @@ use std::ops::Range;
 
 use docket_schema::tool::EditLevel;
 
-use super::hint::{PLACES_COUNTED_MAX, choose};
+use super::hint::{PLACES_COUNTED_MAX, choose_places};
 use crate::{
-    doc::Doc,
-    edit::Hint,
-    found::{Found, Miss},
-    pattern::Pattern,
-    repair::{depth, reindent},
-    text::indent_of,
+    edit::EditHint,
+    pattern::EditPattern,
+    repair::{block_depth, indent_style},
+    search_doc::SearchDoc,
+    search_match::{Match, NoMatch},
+    text::leading_indent,
 };
 
 /// The places that are meant; empty where the search stands nowhere.
-pub(crate) fn exact(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, Miss> {
-    let text = Normal::of(doc);
+pub(crate) fn find_exact(
+    doc: &SearchDoc<'_>,
+    pattern: &EditPattern,
+    hint: &EditHint,
+) -> Result<Vec<Match>, NoMatch> {
+    let text = NormalizedText::from_doc(doc);
     let starts = text.occurrences(&pattern.search, hint.whole_lines);
     if starts.is_empty() {
         return Ok(Vec::new());
     }
-    let spans: Vec<Span> = starts.iter().map(|start| text.span(doc, *start, pattern.search.len())).collect();
-    let places: Vec<Range<usize>> = spans.iter().map(|span| span.first..span.last + 1).collect();
-    let chosen: Vec<Span> =
-        choose(doc, hint, &places)?.into_iter().filter_map(|at| spans.get(at).copied()).collect();
-    let unfit = |why: &str| Miss::Unfit { why: why.to_owned(), places: places.clone() };
+    let spans: Vec<MatchSpan> =
+        starts.iter().map(|start| text.span_at(doc, *start, pattern.search.len())).collect();
+    let places: Vec<Range<usize>> = spans.iter().map(|span| span.first_line..span.last_line + 1).collect();
+    let chosen: Vec<MatchSpan> =
+        choose_places(doc, hint, &places)?.into_iter().filter_map(|at| spans.get(at).copied()).collect();
+    let unfit = |why: &str| NoMatch::HintMismatch { reason: why.to_owned(), places: places.clone() };
     if chosen.windows(2).any(|two| two[1].start < two[0].end) {
         return Err(unfit("these places overlap, so they cannot all be replaced"));
     }
@@ -33,14 +38,14 @@ pub(crate) fn exact(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec
     let mut rest = chosen.as_slice();
     while !rest.is_empty() {
         // Places on one line are one change of that line.
-        let more = rest.windows(2).take_while(|two| two[1].first <= two[0].last).count();
+        let more = rest.windows(2).take_while(|two| two[1].first_line <= two[0].last_line).count();
         let (group, others) = rest.split_at(more + 1);
         match group {
-            [one] => out.push(found(doc, pattern, one)),
+            [one] => out.push(build_match(doc, pattern, one)),
             many if many.iter().any(|span| span.ends_with_eol) => {
                 return Err(unfit("these places share lines: make one edit of the lines they stand on"));
             }
-            many => out.push(together(doc, &text, pattern, many)),
+            many => out.push(combine_spans(doc, &text, pattern, many)),
         }
         rest = others;
     }
@@ -48,13 +53,13 @@ pub(crate) fn exact(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec
 }
 
 /// The file with `\n` line ends, and where its lines begin in that form.
-struct Normal<'a> {
+struct NormalizedText<'a> {
     text: std::borrow::Cow<'a, str>,
-    starts: Vec<usize>,
+    line_starts: Vec<usize>,
 }
 
-impl<'a> Normal<'a> {
-    fn of(doc: &Doc<'a>) -> Self {
+impl<'a> NormalizedText<'a> {
+    fn from_doc(doc: &SearchDoc<'a>) -> Self {
         let uniform = doc.lines.iter().all(|line| line.eol == "\n");
         let text = if uniform {
             doc.text.into()
@@ -67,7 +72,7 @@ impl<'a> Normal<'a> {
             starts.push(at);
             at += line.text.len() + 1;
         }
-        Self { text, starts }
+        Self { text, line_starts: starts }
     }
 
     /// All places, overlapping ones too; stops after [`PLACES_COUNTED_MAX`] + 1.
@@ -76,7 +81,7 @@ impl<'a> Normal<'a> {
         let mut from = 0;
         while let Some(at) = self.text[from..].find(part) {
             let start = from + at;
-            if !whole_lines || self.is_whole(start, start + part.len()) {
+            if !whole_lines || self.is_whole_lines(start, start + part.len()) {
                 out.push(start);
             }
             if out.len() > PLACES_COUNTED_MAX {
@@ -87,55 +92,60 @@ impl<'a> Normal<'a> {
         out
     }
 
-    fn is_whole(&self, start: usize, end: usize) -> bool {
+    fn is_whole_lines(&self, start: usize, end: usize) -> bool {
         let breaks_at = |at: usize| self.text.as_bytes().get(at).is_none_or(|byte| *byte == b'\n');
         (start == 0 || breaks_at(start - 1)) && (breaks_at(end - 1) || breaks_at(end))
     }
 
-    fn line_of(&self, offset: usize) -> usize {
-        self.starts.partition_point(|start| *start <= offset).saturating_sub(1)
+    fn line_at(&self, offset: usize) -> usize {
+        self.line_starts.partition_point(|start| *start <= offset).saturating_sub(1)
     }
 
-    fn span(&self, doc: &Doc<'_>, start: usize, length: usize) -> Span {
+    fn span_at(&self, doc: &SearchDoc<'_>, start: usize, length: usize) -> MatchSpan {
         let end = start + length;
-        let (first, last) = (self.line_of(start), self.line_of(end - 1));
-        let whole_end = self.starts[last] + doc.lines[last].text.len();
-        Span {
+        let (first, last) = (self.line_at(start), self.line_at(end - 1));
+        let whole_end = self.line_starts[last] + doc.lines[last].text.len();
+        MatchSpan {
             start,
             end,
-            first,
-            col: start - self.starts[first],
-            last,
+            first_line: first,
+            start_col: start - self.line_starts[first],
+            last_line: last,
             ends_with_eol: end > whole_end,
-            end_col: end.min(whole_end) - self.starts[last],
+            end_col: end.min(whole_end) - self.line_starts[last],
         }
     }
 }
 
 #[derive(Clone, Copy)]
-struct Span {
+struct MatchSpan {
     /// Byte offsets in [`Normal::text`].
     start: usize,
     end: usize,
-    first: usize,
-    col: usize,
-    last: usize,
+    first_line: usize,
+    start_col: usize,
+    last_line: usize,
     ends_with_eol: bool,
     end_col: usize,
 }
 
 /// Several matches that share lines, none of which ends with a break.
-fn together(doc: &Doc<'_>, text: &Normal<'_>, pattern: &Pattern, spans: &[Span]) -> Found {
-    let (first, last) = (spans[0].first, spans[spans.len() - 1].last);
+fn combine_spans(
+    doc: &SearchDoc<'_>,
+    text: &NormalizedText<'_>,
+    pattern: &EditPattern,
+    spans: &[MatchSpan],
+) -> Match {
+    let (first, last) = (spans[0].first_line, spans[spans.len() - 1].last_line);
     let mut replaced = String::new();
-    let mut at = text.starts[first];
+    let mut at = text.line_starts[first];
     for span in spans {
         replaced.push_str(&text.text[at..span.start]);
         replaced.push_str(&pattern.replace);
         at = span.end;
     }
-    replaced.push_str(&text.text[at..text.starts[last] + doc.lines[last].text.len()]);
-    Found {
+    replaced.push_str(&text.text[at..text.line_starts[last] + doc.lines[last].text.len()]);
+    Match {
         level: EditLevel::Exact,
         search: doc.lines[first..=last].iter().map(|line| line.text.to_owned()).collect(),
         replace: replaced.split('\n').map(str::to_owned).collect(),
@@ -144,23 +154,24 @@ fn together(doc: &Doc<'_>, text: &Normal<'_>, pattern: &Pattern, spans: &[Span])
 }
 
 /// Extends an exact match to whole lines, so that one merge serves all levels.
-fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
-    let brought = reindent::brought(doc, pattern, span.first..span.last + 1, span.col);
+fn build_match(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> Match {
+    let brought =
+        indent_style::adapt_replacement(doc, pattern, span.first_line..span.last_line + 1, span.start_col);
     let pattern = brought.as_ref().unwrap_or(pattern);
-    let mut replace = indented_like(doc, pattern, span);
-    let last_text = doc.lines[span.last].text;
-    let prefix = &doc.lines[span.first].text[..span.col];
+    let mut replace = indent_replacement(doc, pattern, span);
+    let last_text = doc.lines[span.last_line].text;
+    let prefix = &doc.lines[span.first_line].text[..span.start_col];
     // From its first word on a line is whole as well.
     let lined = prefix.trim().is_empty();
     let whole = lined && span.end_col == last_text.len();
     let mut search: Vec<String> =
-        doc.lines[span.first..=span.last].iter().map(|line| line.text.to_owned()).collect();
-    let mut align: Vec<Option<usize>> = (span.first..=span.last).map(Some).collect();
+        doc.lines[span.first_line..=span.last_line].iter().map(|line| line.text.to_owned()).collect();
+    let mut align: Vec<Option<usize>> = (span.first_line..=span.last_line).map(Some).collect();
     if whole && !span.ends_with_eol && replace.is_empty() {
         // Whole lines are taken away with their line ends.
-        return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
+        return Match { level: EditLevel::Exact, search, replace: Vec::new(), align };
     }
-    if whole && !span.ends_with_eol && replace.ends_with('\n') && !is_one_break(pattern) {
+    if whole && !span.ends_with_eol && replace.ends_with('\n') && !adds_only_line_break(pattern) {
         replace.pop();
     }
     if whole && span.ends_with_eol && !replace.is_empty() && !replace.ends_with('\n') {
@@ -171,30 +182,31 @@ fn found(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> Found {
     if span.ends_with_eol && !swallows {
         replace = replace.strip_suffix('\n').map(str::to_owned).unwrap_or(replace);
         if replace.is_empty() && lined && !pattern.replace.ends_with('\n') {
-            return Found { level: EditLevel::Exact, search, replace: Vec::new(), align };
+            return Match { level: EditLevel::Exact, search, replace: Vec::new(), align };
         }
     }
-    if swallows && let Some(next) = doc.lines.get(span.last + 1) {
+    if swallows && let Some(next) = doc.lines.get(span.last_line + 1) {
         // The line end itself is replaced: the next line joins this one.
         rest = next.text.to_owned();
         search.push(rest.clone());
-        align.push(Some(span.last + 1));
+        align.push(Some(span.last_line + 1));
     }
-    let prefix = depth::of_next(pattern, prefix).filter(|_| lined).unwrap_or(prefix);
+    let prefix = block_depth::next_line_indent(pattern, prefix).filter(|_| lined).unwrap_or(prefix);
     let text = format!("{prefix}{replace}{rest}");
-    Found { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
+    Match { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
 }
 
 /// The replacement of one line quoted without its indentation: its further lines get that
 /// indentation too, unless they bring it along.
-fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> String {
-    let line = doc.lines[span.first].text;
-    let prefix = &line[..span.col];
-    let whole = span.first == span.last && span.end_col == line.len();
+fn indent_replacement(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> String {
+    let line = doc.lines[span.first_line].text;
+    let prefix = &line[..span.start_col];
+    let whole = span.first_line == span.last_line && span.end_col == line.len();
     let further = || pattern.replace.lines().skip(1).filter(|line| !line.trim().is_empty());
-    let bare = !prefix.is_empty() && prefix == indent_of(line) && indent_of(&pattern.search).is_empty();
-    if span.end_col == doc.lines[span.last].text.len()
-        && let Some(replace) = depth::unprefixed(pattern, prefix)
+    let bare =
+        !prefix.is_empty() && prefix == leading_indent(line) && leading_indent(&pattern.search).is_empty();
+    if span.end_col == doc.lines[span.last_line].text.len()
+        && let Some(replace) = block_depth::strip_repeated_indent(pattern, prefix)
     {
         return replace;
     }
@@ -213,6 +225,6 @@ fn indented_like(doc: &Doc<'_>, pattern: &Pattern, span: &Span) -> String {
 }
 
 /// A break that the replacement adds and that is all it changes is meant.
-fn is_one_break(pattern: &Pattern) -> bool {
+fn adds_only_line_break(pattern: &EditPattern) -> bool {
     pattern.replace.strip_suffix('\n') == Some(pattern.search.as_str())
 }

@@ -6,16 +6,16 @@
 use std::ops::Range;
 
 use crate::{
-    doc::Doc,
-    edit::{Anchor, Hint},
-    found::Miss,
+    edit::{EditHint, HunkAnchor},
+    search_doc::SearchDoc,
+    search_match::NoMatch,
 };
 
 /// Places of one search that are counted. A file with more has no use for hints.
 pub(crate) const PLACES_COUNTED_MAX: usize = 1000;
 
 /// Contradictions and impossible numbers that no file is needed to see.
-pub(crate) fn check(hint: &Hint) -> Result<(), String> {
+pub(crate) fn validate_hint(hint: &EditHint) -> Result<(), String> {
     let zero =
         [("near_line", hint.near_line), ("occurrence", hint.occurrence), ("replace_all", hint.replace_all)]
             .into_iter()
@@ -32,21 +32,32 @@ pub(crate) fn check(hint: &Hint) -> Result<(), String> {
 }
 
 /// Which of `places` (lines from 0, in the file's order, at least one) are meant.
-pub(crate) fn choose(doc: &Doc<'_>, hint: &Hint, places: &[Range<usize>]) -> Result<Vec<usize>, Miss> {
+pub(crate) fn choose_places(
+    doc: &SearchDoc<'_>,
+    hint: &EditHint,
+    places: &[Range<usize>],
+) -> Result<Vec<usize>, NoMatch> {
     let total = places.len();
-    let unfit = |why: String| Miss::Unfit { why, places: places.to_vec() };
+    let unfit = |why: String| NoMatch::HintMismatch { reason: why, places: places.to_vec() };
     if let Some(wanted) = hint.replace_all {
         return if wanted == total && total <= PLACES_COUNTED_MAX {
             Ok((0..total).collect())
         } else {
-            Err(unfit(format!("replace_all says {}, but search matches {}", count(wanted), count(total))))
+            Err(unfit(format!(
+                "replace_all says {}, but search matches {}",
+                format_place_count(wanted),
+                format_place_count(total)
+            )))
         };
     }
-    let near = hint.near_line.filter(|_| total > 1).map(|line| nearest(doc, places, line)).transpose();
+    let near = hint.near_line.filter(|_| total > 1).map(|line| nearest_place(doc, places, line)).transpose();
     let near = near.map_err(unfit)?;
     if let Some(wanted) = hint.occurrence {
         if wanted > total {
-            return Err(unfit(format!("occurrence is {wanted}, but search matches {}", count(total))));
+            return Err(unfit(format!(
+                "occurrence is {wanted}, but search matches {}",
+                format_place_count(total)
+            )));
         }
         return match near.filter(|near| near + 1 != wanted) {
             Some(near) => Err(unfit(format!(
@@ -62,15 +73,15 @@ pub(crate) fn choose(doc: &Doc<'_>, hint: &Hint, places: &[Range<usize>]) -> Res
     if total == 1 {
         return Ok(vec![0]);
     }
-    let anchored = || hint.anchor.as_ref().and_then(|anchor| anchored(doc, places, anchor));
+    let anchored = || hint.anchor.as_ref().and_then(|anchor| anchored_place(doc, places, anchor));
     match near.or_else(anchored) {
         Some(one) => Ok(vec![one]),
-        None => Err(Miss::Ambiguous { places: places.to_vec(), alike: false }),
+        None => Err(NoMatch::Ambiguous { places: places.to_vec(), only_similar: false }),
     }
 }
 
 /// `3 places`, `1 place`.
-pub(crate) fn count(places: usize) -> String {
+pub(crate) fn format_place_count(places: usize) -> String {
     match places {
         1 => "1 place".to_owned(),
         n if n > PLACES_COUNTED_MAX => format!("more than {PLACES_COUNTED_MAX} places"),
@@ -78,7 +89,7 @@ pub(crate) fn count(places: usize) -> String {
     }
 }
 
-fn nearest(doc: &Doc<'_>, places: &[Range<usize>], line: usize) -> Result<usize, String> {
+fn nearest_place(doc: &SearchDoc<'_>, places: &[Range<usize>], line: usize) -> Result<usize, String> {
     if line > doc.lines.len() {
         return Err(format!("near_line is {line}, but the file has {} lines", doc.lines.len()));
     }
@@ -99,28 +110,30 @@ fn nearest(doc: &Doc<'_>, places: &[Range<usize>], line: usize) -> Result<usize,
     }
 }
 
-fn anchored(doc: &Doc<'_>, places: &[Range<usize>], anchor: &Anchor) -> Option<usize> {
+fn anchored_place(doc: &SearchDoc<'_>, places: &[Range<usize>], anchor: &HunkAnchor) -> Option<usize> {
     match anchor {
-        Anchor::Line(line) => only(places.iter().enumerate().filter(|(_, place)| place.start + 1 == *line)),
-        Anchor::After(heads) => {
+        HunkAnchor::Line(line) => {
+            only_index(places.iter().enumerate().filter(|(_, place)| place.start + 1 == *line))
+        }
+        HunkAnchor::AfterLines(heads) => {
             let reads = |at: usize, text: &str| doc.lines[at].text.trim() == text.trim();
             let (first, below) = heads.split_first()?;
             let all = (0..doc.lines.len()).filter(|at| reads(*at, first));
-            let mut head = only(all.map(|at| (at, ())))?;
+            let mut head = only_index(all.map(|at| (at, ())))?;
             for text in below {
                 head = (head + 1..doc.lines.len()).find(|at| reads(*at, text))?;
             }
             places.iter().position(|place| place.start > head)
         }
-        Anchor::Below(_) => None,
-        Anchor::End => {
-            let last = doc.solid.last()?;
-            only(places.iter().enumerate().filter(|(_, place)| place.contains(last)))
+        HunkAnchor::BelowLine(_) => None,
+        HunkAnchor::EndOfFile => {
+            let last = doc.non_blank_lines.last()?;
+            only_index(places.iter().enumerate().filter(|(_, place)| place.contains(last)))
         }
     }
 }
 
-fn only<T>(mut found: impl Iterator<Item = (usize, T)>) -> Option<usize> {
+fn only_index<T>(mut found: impl Iterator<Item = (usize, T)>) -> Option<usize> {
     let (at, _) = found.next()?;
     found.next().is_none().then_some(at)
 }
@@ -128,130 +141,214 @@ fn only<T>(mut found: impl Iterator<Item = (usize, T)>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Edit, apply};
+    use crate::{Edit, apply_edits};
 
     /// Applies one edit with a hint: the file afterwards, or the refusal.
-    fn made(before: &str, search: &str, replace: &str, hint: Hint) -> Result<String, String> {
+    fn apply_with_hint(before: &str, search: &str, replace: &str, hint: EditHint) -> Result<String, String> {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint };
-        apply(before.as_bytes(), &[edit])
+        apply_edits(before.as_bytes(), &[edit])
             .map(|applied| String::from_utf8(applied.after).expect("text"))
             .map_err(|error| error.message)
     }
 
-    fn check(before: &str, search: &str, replace: &str, hint: Hint, want: Result<&str, &str>) {
-        match (made(before, search, replace, hint.clone()), want) {
+    fn assert_hinted_edit(
+        before: &str,
+        search: &str,
+        replace: &str,
+        hint: EditHint,
+        want: Result<&str, &str>,
+    ) {
+        match (apply_with_hint(before, search, replace, hint.clone()), want) {
             (Ok(after), Ok(want)) => assert_eq!(after, want, "{hint:?}"),
             (Err(error), Err(part)) => assert!(error.contains(part), "{hint:?}: {error}"),
             (got, want) => panic!("{hint:?}: {got:?}, not {want:?}"),
         }
     }
 
-    fn nth(n: usize) -> Hint {
-        Hint { occurrence: Some(n), ..Hint::default() }
+    fn occurrence_hint(n: usize) -> EditHint {
+        EditHint { occurrence: Some(n), ..EditHint::default() }
     }
 
-    fn near(line: usize) -> Hint {
-        Hint { near_line: Some(line), ..Hint::default() }
+    fn near_line_hint(line: usize) -> EditHint {
+        EditHint { near_line: Some(line), ..EditHint::default() }
     }
 
-    fn all(n: usize) -> Hint {
-        Hint { replace_all: Some(n), ..Hint::default() }
+    fn replace_all_hint(n: usize) -> EditHint {
+        EditHint { replace_all: Some(n), ..EditHint::default() }
     }
 
-    const THREE: &str = "go(1)\na\ngo(1)\nb\nc\nd\ngo(1)\n";
+    const THREE_OCCURRENCES: &str = "go(1)\na\ngo(1)\nb\nc\nd\ngo(1)\n";
 
     #[test]
-    fn occurrence_counts_from_the_top_and_must_exist() {
-        check(THREE, "go(1)", "go(2)", nth(2), Ok("go(1)\na\ngo(2)\nb\nc\nd\ngo(1)\n"));
-        check(THREE, "go(1)", "go(2)", nth(4), Err("occurrence is 4, but search matches 3 places"));
-        check(THREE, "go(1)", "go(2)", nth(0), Err("counts from 1"));
-        check("one\n", "one", "two", nth(1), Ok("two\n"));
-        check("one\n", "one", "two", nth(2), Err("occurrence is 2, but search matches 1 place"));
-        check("x = f(x)\n", "x", "y", nth(2), Ok("x = f(y)\n"));
-    }
-
-    #[test]
-    fn near_line_takes_the_nearest_and_no_tie() {
-        check(THREE, "go(1)", "go(2)", near(6), Ok("go(1)\na\ngo(1)\nb\nc\nd\ngo(2)\n"));
-        check(
-            THREE,
+    fn occurrence_counts_from_top_and_must_exist() {
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
             "go(1)",
             "go(2)",
-            near(2),
+            occurrence_hint(2),
+            Ok("go(1)\na\ngo(2)\nb\nc\nd\ngo(1)\n"),
+        );
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            occurrence_hint(4),
+            Err("occurrence is 4, but search matches 3 places"),
+        );
+        assert_hinted_edit(THREE_OCCURRENCES, "go(1)", "go(2)", occurrence_hint(0), Err("counts from 1"));
+        assert_hinted_edit("one\n", "one", "two", occurrence_hint(1), Ok("two\n"));
+        assert_hinted_edit(
+            "one\n",
+            "one",
+            "two",
+            occurrence_hint(2),
+            Err("occurrence is 2, but search matches 1 place"),
+        );
+        assert_hinted_edit("x = f(x)\n", "x", "y", occurrence_hint(2), Ok("x = f(y)\n"));
+    }
+
+    #[test]
+    fn near_line_takes_nearest_and_rejects_tie() {
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            near_line_hint(6),
+            Ok("go(1)\na\ngo(1)\nb\nc\nd\ngo(2)\n"),
+        );
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            near_line_hint(2),
             Err("as near to the place at line 1 as to the one at line 3"),
         );
-        check(THREE, "go(1)", "go(2)", near(5), Err("as near to the place at line 3"));
-        check(THREE, "go(1)", "go(2)", near(99), Err("near_line is 99, but the file has 7 lines"));
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            near_line_hint(5),
+            Err("as near to the place at line 3"),
+        );
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            near_line_hint(99),
+            Err("near_line is 99, but the file has 7 lines"),
+        );
         // A search that names one place needs no hint: a stale number does no harm.
-        check("one\ntwo\n", "two", "2", near(99), Ok("one\n2\n"));
+        assert_hinted_edit("one\ntwo\n", "two", "2", near_line_hint(99), Ok("one\n2\n"));
     }
 
     #[test]
-    fn replace_all_wants_the_real_count() {
-        check(THREE, "go(1)", "go(2)", all(3), Ok("go(2)\na\ngo(2)\nb\nc\nd\ngo(2)\n"));
-        check(THREE, "go(1)", "go(2)", all(2), Err("replace_all says 2 places, but search matches 3 places"));
-        check(THREE, "go(1)", "go(2)", all(2), Err("     7| go(1)"));
-        check("f(a, a)\nb\na\n", "a", "xy", all(3), Ok("f(xy, xy)\nb\nxy\n"));
-        check("a\r\nb\na\r\n", "a\n", "x\ny\n", all(2), Ok("x\r\ny\r\nb\nx\r\ny\r\n"));
-        check("a\nb\na\n", "a", "", all(2), Ok("b\n"));
-        check("aaa\n", "aa", "b", all(2), Err("overlap"));
-        check("nothing\n", "gone()", "x", all(2), Err("not in the file"));
+    fn replace_all_requires_the_actual_count() {
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            replace_all_hint(3),
+            Ok("go(2)\na\ngo(2)\nb\nc\nd\ngo(2)\n"),
+        );
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            replace_all_hint(2),
+            Err("replace_all says 2 places, but search matches 3 places"),
+        );
+        assert_hinted_edit(THREE_OCCURRENCES, "go(1)", "go(2)", replace_all_hint(2), Err("     7| go(1)"));
+        assert_hinted_edit("f(a, a)\nb\na\n", "a", "xy", replace_all_hint(3), Ok("f(xy, xy)\nb\nxy\n"));
+        assert_hinted_edit(
+            "a\r\nb\na\r\n",
+            "a\n",
+            "x\ny\n",
+            replace_all_hint(2),
+            Ok("x\r\ny\r\nb\nx\r\ny\r\n"),
+        );
+        assert_hinted_edit("a\nb\na\n", "a", "", replace_all_hint(2), Ok("b\n"));
+        assert_hinted_edit("aaa\n", "aa", "b", replace_all_hint(2), Err("overlap"));
+        assert_hinted_edit("nothing\n", "gone()", "x", replace_all_hint(2), Err("not in the file"));
     }
 
     #[test]
-    fn replace_all_works_on_looser_levels_and_indents_each_place() {
-        check(
+    fn replace_all_indents_each_place_on_loose_levels() {
+        assert_hinted_edit(
             "if a:\n    run( x )\nif b:\n        run( x )\n",
             "run(  x )\n",
             "run(x)\nstop()\n",
-            all(2),
+            replace_all_hint(2),
             Ok("if a:\n    run(x)\n    stop()\nif b:\n        run(x)\n        stop()\n"),
         );
-        check(
+        assert_hinted_edit(
             "x = receive_message(y)\nz = 1\n",
             "x = recieve_message(y)\nz = 1",
             "x = receive_message(y, 2)\nz = 1",
-            all(2),
+            replace_all_hint(2),
             Err("replace_all says 2 places, but only one place is similar"),
         );
     }
 
     #[test]
-    fn hints_that_contradict_each_other_are_refused() {
-        let both = |near_line, occurrence| Hint {
+    fn contradicting_hints_are_refused() {
+        let both = |near_line, occurrence| EditHint {
             near_line: Some(near_line),
             occurrence: Some(occurrence),
-            ..Hint::default()
+            ..EditHint::default()
         };
-        check(THREE, "go(1)", "go(2)", both(7, 3), Ok("go(1)\na\ngo(1)\nb\nc\nd\ngo(2)\n"));
-        check(THREE, "go(1)", "go(2)", both(7, 1), Err("near_line means occurrence 3, at line 7"));
-        let hint = Hint { occurrence: Some(1), ..all(3) };
-        check(THREE, "go(1)", "go(2)", hint, Err("replace_all means every place"));
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            both(7, 3),
+            Ok("go(1)\na\ngo(1)\nb\nc\nd\ngo(2)\n"),
+        );
+        assert_hinted_edit(
+            THREE_OCCURRENCES,
+            "go(1)",
+            "go(2)",
+            both(7, 1),
+            Err("near_line means occurrence 3, at line 7"),
+        );
+        let hint = EditHint { occurrence: Some(1), ..replace_all_hint(3) };
+        assert_hinted_edit(THREE_OCCURRENCES, "go(1)", "go(2)", hint, Err("replace_all means every place"));
     }
 
     #[test]
-    fn an_anchor_of_a_patch_only_breaks_ties() {
-        let hint = |anchor| Hint { anchor: Some(anchor), whole_lines: true, ..Hint::default() };
+    fn patch_anchor_only_breaks_ties() {
+        let hint = |anchor| EditHint { anchor: Some(anchor), whole_lines: true, ..EditHint::default() };
         let text = "fn a() {\n    go();\n}\nfn b() {\n    go();\n}\n";
         let second = "fn a() {\n    go();\n}\nfn b() {\n    no();\n}\n";
-        check(text, "    go();\n", "    no();\n", hint(Anchor::Line(5)), Ok(second));
-        check(text, "    go();\n", "    no();\n", hint(Anchor::Line(4)), Err("matches 2 places"));
-        check(
+        assert_hinted_edit(text, "    go();\n", "    no();\n", hint(HunkAnchor::Line(5)), Ok(second));
+        assert_hinted_edit(
             text,
             "    go();\n",
             "    no();\n",
-            hint(Anchor::After(vec!["fn b() {".to_owned()])),
+            hint(HunkAnchor::Line(4)),
+            Err("matches 2 places"),
+        );
+        assert_hinted_edit(
+            text,
+            "    go();\n",
+            "    no();\n",
+            hint(HunkAnchor::AfterLines(vec!["fn b() {".to_owned()])),
             Ok(second),
         );
-        check(
+        assert_hinted_edit(
             text,
             "    go();\n",
             "    no();\n",
-            hint(Anchor::After(vec!["fn c() {".to_owned()])),
+            hint(HunkAnchor::AfterLines(vec!["fn c() {".to_owned()])),
             Err("matches 2"),
         );
-        check("a\nb\na\n", "a\n", "c\n", hint(Anchor::End), Ok("a\nb\nc\n"));
+        assert_hinted_edit("a\nb\na\n", "a\n", "c\n", hint(HunkAnchor::EndOfFile), Ok("a\nb\nc\n"));
         // Within a line is no place for whole lines.
-        check("xa\na\n", "a\n", "b\n", Hint { whole_lines: true, ..Hint::default() }, Ok("xa\nb\n"));
+        assert_hinted_edit(
+            "xa\na\n",
+            "a\n",
+            "b\n",
+            EditHint { whole_lines: true, ..EditHint::default() },
+            Ok("xa\nb\n"),
+        );
     }
 }

@@ -6,37 +6,43 @@
 use docket_schema::tool::EditLevel;
 
 use super::{
-    blanks::align_blanks,
-    exact::exact,
+    blank_lines::align_blank_lines,
+    exact::find_exact,
     fuzzy,
-    hint::{choose, count},
+    hint::{choose_places, format_place_count},
 };
 use crate::{
-    doc::Doc,
-    edit::Hint,
-    found::{Found, Miss, region_of},
-    pattern::{ModelLines, Pattern},
-    text::{collapse, fold, folded, indent_of},
+    edit::EditHint,
+    pattern::{EditPattern, PatternLines},
+    search_doc::SearchDoc,
+    search_match::{Match, NoMatch, aligned_region},
+    text::{collapse_whitespace, fold_lookalikes, folded_chars, leading_indent},
 };
 
 /// Finds the place of `pattern`, or the places where `hint` wants all of them. Never empty.
-pub(crate) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Vec<Found>, Miss> {
-    let found = exact(doc, pattern, hint)?;
+pub(crate) fn locate(
+    doc: &SearchDoc<'_>,
+    pattern: &EditPattern,
+    hint: &EditHint,
+) -> Result<Vec<Match>, NoMatch> {
+    let found = find_exact(doc, pattern, hint)?;
     if !found.is_empty() {
         return Ok(found);
     }
-    let model = ModelLines::of(pattern);
-    for level in [Strictness::Blanks, Strictness::Indent, Strictness::Folded] {
-        let found = by_keys(doc, &model, level, hint)?;
+    let model = PatternLines::from_pattern(pattern);
+    for level in
+        [LineNormalization::Whitespace, LineNormalization::Indentation, LineNormalization::Lookalikes]
+    {
+        let found = find_by_line_keys(doc, &model, level, hint)?;
         if !found.is_empty() {
             return Ok(found);
         }
     }
-    let found = fuzzy::locate(doc, &model)?;
+    let found = fuzzy::find_fuzzy(doc, &model)?;
     let said = [("replace_all", hint.replace_all), ("occurrence", hint.occurrence)];
     match said.into_iter().find_map(|(name, n)| n.filter(|n| *n > 1).map(|n| (name, n))) {
-        Some((name, n)) => Err(Miss::Unfit {
-            why: format!("{name} says {}, but only one place is similar to search", count(n)),
+        Some((name, n)) => Err(NoMatch::HintMismatch {
+            reason: format!("{name} says {}, but only one place is similar to search", format_place_count(n)),
             places: vec![found.region()],
         }),
         None => Ok(vec![found]),
@@ -45,8 +51,11 @@ pub(crate) fn locate(doc: &Doc<'_>, pattern: &Pattern, hint: &Hint) -> Result<Ve
 
 /// Whether `replace` stands in the file where the search would have stood: the place is told by
 /// lines that both have, and there is one such place only.
-pub(crate) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops::Range<usize>> {
-    let model = ModelLines::of(pattern);
+pub(crate) fn find_applied_replacement(
+    doc: &SearchDoc<'_>,
+    pattern: &EditPattern,
+) -> Option<std::ops::Range<usize>> {
+    let model = PatternLines::from_pattern(pattern);
     let solid = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.trim().is_empty()).cloned().collect()
     };
@@ -59,69 +68,78 @@ pub(crate) fn already_there(doc: &Doc<'_>, pattern: &Pattern) -> Option<std::ops
     if put.len() < 2 || !told {
         return None;
     }
-    let turned = ModelLines { search: model.replace, replace: model.search };
-    [Strictness::Blanks, Strictness::Indent]
+    let turned = PatternLines { search: model.replace, replace: model.search };
+    [LineNormalization::Whitespace, LineNormalization::Indentation]
         .into_iter()
-        .find_map(|level| by_keys(doc, &turned, level, &Hint::default()).ok()?.pop())
+        .find_map(|level| find_by_line_keys(doc, &turned, level, &EditHint::default()).ok()?.pop())
         .map(|found| found.region())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Strictness {
+enum LineNormalization {
     /// Blanks inside and at the end of lines, and blank lines, do not count.
-    Blanks,
+    Whitespace,
     /// Nor does indentation.
-    Indent,
+    Indentation,
     /// Nor do quote style and look-alike characters.
-    Folded,
+    Lookalikes,
 }
 
-impl Strictness {
-    fn key(self, line: &str) -> String {
+impl LineNormalization {
+    fn line_key(self, line: &str) -> String {
         match self {
-            Self::Blanks | Self::Indent => collapse(line),
-            Self::Folded => fold(line),
+            Self::Whitespace | Self::Indentation => collapse_whitespace(line),
+            Self::Lookalikes => fold_lookalikes(line),
         }
     }
 
-    const fn level(self) -> EditLevel {
+    const fn edit_level(self) -> EditLevel {
         match self {
-            Self::Blanks => EditLevel::Whitespace,
-            Self::Indent => EditLevel::Indentation,
-            Self::Folded => EditLevel::Fuzzy,
+            Self::Whitespace => EditLevel::Whitespace,
+            Self::Indentation => EditLevel::Indentation,
+            Self::Lookalikes => EditLevel::Fuzzy,
         }
     }
 }
 
-fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) -> Result<Vec<Found>, Miss> {
-    let solid = model.solid();
-    let wanted: Vec<String> = solid.iter().map(|at| level.key(&model.search[*at])).collect();
+fn find_by_line_keys(
+    doc: &SearchDoc<'_>,
+    model: &PatternLines,
+    level: LineNormalization,
+    hint: &EditHint,
+) -> Result<Vec<Match>, NoMatch> {
+    let solid = model.non_blank_indices();
+    let wanted: Vec<String> = solid.iter().map(|at| level.line_key(&model.search[*at])).collect();
     // A sign or two, such as a lone brace, is no place when its blanks are in doubt.
     if wanted.is_empty() || wanted.iter().map(String::len).sum::<usize>() < 3 {
         return Ok(Vec::new());
     }
     // Most lines differ in their first letters: no key is made of them.
     let is_match = |start: usize| match level {
-        Strictness::Blanks | Strictness::Indent => doc.collapsed()[start..start + wanted.len()] == *wanted,
-        Strictness::Folded => {
-            let lines = doc.solid[start..].iter().map(|at| doc.lines[*at].text);
-            wanted.iter().zip(lines).all(|(key, line)| folded(line).eq(key.chars()))
+        LineNormalization::Whitespace | LineNormalization::Indentation => {
+            doc.collapsed_lines()[start..start + wanted.len()] == *wanted
+        }
+        LineNormalization::Lookalikes => {
+            let lines = doc.non_blank_lines[start..].iter().map(|at| doc.lines[*at].text);
+            wanted.iter().zip(lines).all(|(key, line)| folded_chars(line).eq(key.chars()))
         }
     };
     let indented_alike = |start: usize| {
-        let lines = doc.solid[start..].iter().map(|at| indent_of(doc.lines[*at].text));
-        solid.iter().map(|at| indent_of(&model.search[*at])).zip(lines).all(|(a, b)| a == b)
+        let lines = doc.non_blank_lines[start..].iter().map(|at| leading_indent(doc.lines[*at].text));
+        solid.iter().map(|at| leading_indent(&model.search[*at])).zip(lines).all(|(a, b)| a == b)
     };
-    let starts: Vec<usize> = (0..(doc.solid.len() + 1).saturating_sub(wanted.len()))
+    let starts: Vec<usize> = (0..(doc.non_blank_lines.len() + 1).saturating_sub(wanted.len()))
         .filter(|start| is_match(*start))
-        .filter(|start| level != Strictness::Blanks || indented_alike(*start))
+        .filter(|start| level != LineNormalization::Whitespace || indented_alike(*start))
         .collect();
     if starts.is_empty() {
         return Ok(Vec::new());
     }
     let aligned: Vec<Vec<Option<usize>>> = starts
         .iter()
-        .map(|start| align_blanks(doc, model, &solid, &doc.solid[*start..start + wanted.len()]))
+        .map(|start| {
+            align_blank_lines(doc, model, &solid, &doc.non_blank_lines[*start..start + wanted.len()])
+        })
         .collect();
     let same_blanks = |align: &Vec<Option<usize>>| {
         align.iter().all(Option::is_some)
@@ -131,14 +149,14 @@ fn by_keys(doc: &Doc<'_>, model: &ModelLines, level: Strictness, hint: &Hint) ->
     let strict: Vec<Vec<Option<usize>>> =
         aligned.iter().filter(|align| same_blanks(align)).cloned().collect();
     let matched = if strict.is_empty() { aligned } else { strict };
-    let places: Vec<std::ops::Range<usize>> = matched.iter().map(|align| region_of(align)).collect();
-    let chosen = choose(doc, hint, &places)?;
+    let places: Vec<std::ops::Range<usize>> = matched.iter().map(|align| aligned_region(align)).collect();
+    let chosen = choose_places(doc, hint, &places)?;
     if chosen.windows(2).any(|two| places[two[1]].start < places[two[0]].end) {
         let why = "these places overlap, so they cannot all be replaced".to_owned();
-        return Err(Miss::Unfit { why, places });
+        return Err(NoMatch::HintMismatch { reason: why, places });
     }
-    let found = |at: usize| Found {
-        level: level.level(),
+    let found = |at: usize| Match {
+        level: level.edit_level(),
         search: model.search.clone(),
         replace: model.replace.clone(),
         align: matched[at].clone(),

@@ -1,8 +1,8 @@
 //! Brings what a model wrote to the file's form: no copied numbers or fences, its own indentation.
 
-pub(crate) mod depth;
-pub(crate) mod indent;
-pub(crate) mod numbers;
-pub(crate) mod reindent;
+pub(crate) mod block_depth;
+pub(crate) mod indent_map;
+pub(crate) mod indent_style;
+pub(crate) mod inline_diff;
+pub(crate) mod line_numbers;
 pub(crate) mod sanitize;
-pub(crate) mod signed;

@@ -1,20 +1,22 @@
 //! Takes off what models copy into a search from the form in which they saw a file: line numbers, code fences.
 
-use super::numbers::{Sequence, labelled, number_prefix, unlabelled, unnumbered};
-use crate::pattern::Pattern;
+use super::line_numbers::{
+    NumberSequence, has_line_label, split_line_number, strip_line_labels, strip_line_numbers,
+};
+use crate::pattern::EditPattern;
 
 /// Why a pattern cannot be used as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dirt {
+pub(crate) enum SanitizeError {
     Elision,
     LineNumbers,
     Fence,
-    Marker,
+    PatchMarker,
 }
 
-impl Dirt {
+impl SanitizeError {
     /// What the model is told.
-    pub(crate) const fn text(self) -> &'static str {
+    pub(crate) const fn message(self) -> &'static str {
         match self {
             Self::Elision => {
                 "a line that stands for omitted lines (`...`) is in the edit: write out every line, or make \
@@ -24,7 +26,7 @@ impl Dirt {
             Self::LineNumbers => {
                 "line numbers were copied into search or replace: leave out the numbers that read_file shows."
             }
-            Self::Marker => {
+            Self::PatchMarker => {
                 "a line that frames a patch (`<<<<<<< SEARCH`, `=======`, `*** Begin Patch`, `</replace>`) is in \
                  replace: give the text alone."
             }
@@ -38,47 +40,48 @@ impl Dirt {
 
 /// A pattern without a copied frame.
 #[derive(Debug)]
-pub(crate) struct Cleaned {
-    pub(crate) pattern: Pattern,
+pub(crate) struct SanitizedPattern {
+    pub(crate) pattern: EditPattern,
     /// The line, from 1, that the search says it begins at, where that must be so: the frame may be text as well.
-    pub(crate) first: Option<usize>,
+    pub(crate) first_line: Option<usize>,
 }
 
 /// The pattern without a copied frame; `Err` where what to leave out is not certain. Only called for
 /// a search that does not stand in the file as it is.
-pub(crate) fn clean(pattern: &Pattern) -> Result<Cleaned, Dirt> {
+pub(crate) fn sanitize_pattern(pattern: &EditPattern) -> Result<SanitizedPattern, SanitizeError> {
     let mut out = pattern.clone();
-    if let Some(search) = unfenced(&out.search) {
-        out.replace = match (unfenced(&out.replace), out.replace.contains("```")) {
+    if let Some(search) = strip_fence(&out.search) {
+        out.replace = match (strip_fence(&out.replace), out.replace.contains("```")) {
             (Some(replace), _) => replace,
             (None, false) => out.replace,
-            (None, true) => return Err(Dirt::Fence),
+            (None, true) => return Err(SanitizeError::Fence),
         };
         out.search = search;
     }
     let mut first = None;
-    if let Some(search) = unnumbered(&out.search, Sequence::Rising) {
+    if let Some(search) = strip_line_numbers(&out.search, NumberSequence::Consecutive) {
         out.search = search;
-        if let Some(replace) = unnumbered(&out.replace, Sequence::Any) {
+        if let Some(replace) = strip_line_numbers(&out.replace, NumberSequence::Any) {
             out.replace = replace;
-        } else if out.replace.lines().any(|line| number_prefix(line).is_some()) {
-            return Err(Dirt::LineNumbers);
+        } else if out.replace.lines().any(|line| split_line_number(line).is_some()) {
+            return Err(SanitizeError::LineNumbers);
         }
-    } else if let Some(bare) = unlabelled(&out.search, Sequence::Rising) {
-        let replace = unlabelled(&out.replace, Sequence::Any).filter(|other| other.form == bare.form);
+    } else if let Some(bare) = strip_line_labels(&out.search, NumberSequence::Consecutive) {
+        let replace =
+            strip_line_labels(&out.replace, NumberSequence::Any).filter(|other| other.format == bare.format);
         out.replace = match replace {
             Some(replace) => replace.text,
-            None if out.replace.lines().any(|line| labelled(line, &bare.form)) => {
-                return Err(Dirt::LineNumbers);
+            None if out.replace.lines().any(|line| has_line_label(line, &bare.format)) => {
+                return Err(SanitizeError::LineNumbers);
             }
             None => out.replace,
         };
-        (out.search, first) = (bare.text, Some(bare.first));
+        (out.search, first) = (bare.text, Some(bare.first_number));
     }
-    Ok(Cleaned { pattern: out, first })
+    Ok(SanitizedPattern { pattern: out, first_line: first })
 }
 
-fn unfenced(text: &str) -> Option<String> {
+fn strip_fence(text: &str) -> Option<String> {
     let trimmed = text.trim_matches('\n');
     let (first, rest) = trimmed.split_once('\n')?;
     let sign = first.chars().next().filter(|sign| matches!(sign, '`' | '~'))?;
@@ -97,19 +100,23 @@ fn unfenced(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn pattern(search: &str, replace: &str) -> Pattern {
-        Pattern { search: search.to_owned(), replace: replace.to_owned() }
+    fn pattern(search: &str, replace: &str) -> EditPattern {
+        EditPattern { search: search.to_owned(), replace: replace.to_owned() }
     }
 
     #[test]
-    fn frames_are_taken_off() {
-        let made = |search: &str, replace: &str| clean(&pattern(search, replace)).expect("clean").pattern;
+    fn copied_line_numbers_and_fences_are_stripped() {
+        let made =
+            |search: &str, replace: &str| sanitize_pattern(&pattern(search, replace)).expect("clean").pattern;
         let cleaned = made("```rs\na\n```", "```rs\nb\n```");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n", "b\n"));
         let cleaned = made("~~~~rs\na\n~~~~\n", "~~~~rs\nb\n~~~~");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n", "b\n"));
         let cleaned = made("  9| a\n 10|   b", "  9| a\n 10|   c");
         assert_eq!((cleaned.search.as_str(), cleaned.replace.as_str()), ("a\n  b", "a\n  c"));
-        assert_eq!(clean(&pattern("1: a\n2: b", "1: a\nc")).expect_err("dirt"), Dirt::LineNumbers);
+        assert_eq!(
+            sanitize_pattern(&pattern("1: a\n2: b", "1: a\nc")).expect_err("dirt"),
+            SanitizeError::LineNumbers
+        );
     }
 }

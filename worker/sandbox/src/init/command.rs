@@ -20,64 +20,64 @@ use nix::{
 };
 
 use super::{
-    super::plan::{Backend, InitReport, Plan},
-    confine, network,
-    orders::{Failure, Orders, at},
-    sys,
+    super::plan::{InitReport, SandboxBackend, SandboxPlan},
+    confine,
+    init_context::{InitContext, SetupFailure, failed_at},
+    network, sys,
 };
 
 /// The status a shell would give for a command that could not be started; docket reads the report instead.
-const NOT_STARTED: i32 = 127;
+const NOT_STARTED_STATUS: i32 = 127;
 
 /// Becomes the command.
-pub(super) fn become_command(orders: &Orders) -> ! {
-    let report = match prepare(orders) {
-        Ok(Prepared::Ready) => match execute(orders) {
+pub(super) fn become_command(orders: &InitContext) -> ! {
+    let report = match prepare_process(orders) {
+        Ok(PrepareOutcome::Ready) => match exec_command(orders) {
             Ok(never) => match never {},
             Err(errno) => InitReport::ExecFailed { errno: errno as i32 },
         },
-        Ok(Prepared::BadCwd) => InitReport::BadCwd,
+        Ok(PrepareOutcome::BadCwd) => InitReport::BadCwd,
         Err(failure) => InitReport::SetupFailed { step: failure.step, errno: failure.errno },
     };
-    Orders::report(&orders.control, &report);
-    std::process::exit(NOT_STARTED)
+    InitContext::send_report(&orders.control, &report);
+    std::process::exit(NOT_STARTED_STATUS)
 }
 
-enum Prepared {
+enum PrepareOutcome {
     Ready,
     BadCwd,
 }
 
-fn prepare(orders: &Orders) -> Result<Prepared, Failure> {
+fn prepare_process(orders: &InitContext) -> Result<PrepareOutcome, SetupFailure> {
     let plan = &orders.plan;
-    setsid().map_err(at("new session"))?;
+    setsid().map_err(failed_at("new session"))?;
     if orders.call.terminal {
-        dup2_stdin(std::io::stdout().as_fd()).map_err(at("stdin"))?;
-        sys::control_by(std::io::stdin().as_fd()).map_err(at("controlling terminal"))?;
+        dup2_stdin(std::io::stdout().as_fd()).map_err(failed_at("stdin"))?;
+        sys::set_controlling_terminal(std::io::stdin().as_fd()).map_err(failed_at("controlling terminal"))?;
     } else {
-        dup2_stdin(orders.stdin.as_fd()).map_err(at("stdin"))?;
+        dup2_stdin(orders.stdin.as_fd()).map_err(failed_at("stdin"))?;
     }
     restore_signals()?;
-    confine::limit(plan.backend, plan.processes).map_err(at("resource limits"))?;
+    confine::apply_rlimits(plan.backend, plan.processes).map_err(failed_at("resource limits"))?;
     if plan.landlock {
-        confine::landlock(plan)?;
+        confine::apply_landlock(plan)?;
     }
     // As the command's own user and behind Landlock: a link in the path opens nothing that is closed to it.
-    if !enter(plan, &orders.call.cwd) {
-        return Ok(Prepared::BadCwd);
+    if !enter_working_folder(plan, &orders.call.cwd) {
+        return Ok(PrepareOutcome::BadCwd);
     }
-    sys::close_on_exec_from(3).map_err(at("close descriptors"))?;
+    sys::close_on_exec_from(3).map_err(failed_at("close descriptors"))?;
     match plan.backend {
-        Backend::Bubblewrap | Backend::Namespaces => confine::seccomp()?,
-        Backend::None => {}
+        SandboxBackend::Bubblewrap | SandboxBackend::Namespaces => confine::apply_seccomp()?,
+        SandboxBackend::None => {}
     }
-    Ok(Prepared::Ready)
+    Ok(PrepareOutcome::Ready)
 }
 
-fn restore_signals() -> Result<(), Failure> {
+fn restore_signals() -> Result<(), SetupFailure> {
     // Rust ignores SIGPIPE and the reaper blocks SIGCHLD; both would be inherited.
-    restore_sigpipe().map_err(at("restore SIGPIPE"))?;
-    SigSet::all().thread_unblock().map_err(at("unblock signals"))
+    restore_sigpipe().map_err(failed_at("restore SIGPIPE"))?;
+    SigSet::all().thread_unblock().map_err(failed_at("unblock signals"))
 }
 
 #[expect(unsafe_code, reason = "setting the default action installs no handler")]
@@ -86,18 +86,18 @@ fn restore_sigpipe() -> nix::Result<()> {
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.map(|_| ())
 }
 
-fn enter(plan: &Plan, cwd: &Path) -> bool {
+fn enter_working_folder(plan: &SandboxPlan, cwd: &Path) -> bool {
     let entered = chdir(&plan.workspace).is_ok() && (cwd.as_os_str().is_empty() || chdir(cwd).is_ok());
     entered && env::current_dir().is_ok_and(|real| real.starts_with(&plan.workspace))
 }
 
-fn execute(orders: &Orders) -> Result<Infallible, Errno> {
+fn exec_command(orders: &InitContext) -> Result<Infallible, Errno> {
     let plan = &orders.plan;
     let text = |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| Errno::EINVAL);
     let argv = orders.call.argv.iter().map(|arg| text(arg)).collect::<Result<Vec<_>, _>>()?;
     let mut env: Vec<CString> = Vec::new();
     let own = &orders.call.env.0;
-    let given = network::environment(&plan.env, orders);
+    let given = network::command_environment(&plan.env, orders);
     let given = given.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !own.contains_key(name)));
     let given = given.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     for (name, value) in given.chain(own.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))) {

@@ -13,9 +13,9 @@ use nix::{
 use seccompiler::apply_filter;
 
 use super::{
-    super::plan::{Access, Backend, Plan},
-    orders::{Failure, at},
-    seccomp::programs,
+    super::plan::{MountAccess, SandboxBackend, SandboxPlan},
+    init_context::{SetupFailure, failed_at},
+    seccomp::build_filters,
 };
 
 /// More than any build or test server opens, less than what exhausts the host's table.
@@ -29,31 +29,31 @@ const LANDLOCK_ABI: ABI = ABI::V6;
 
 /// Resource limits. They bound one process each, so they are the weakest layer; only `processes` are counted per sealed
 /// user namespace, so that calls do not take from each other.
-pub(super) fn limit(backend: Backend, processes: u64) -> io::Result<()> {
+pub(super) fn apply_rlimits(backend: SandboxBackend, processes: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     match backend {
-        Backend::None => {}
-        Backend::Bubblewrap | Backend::Namespaces => {
-            lower(Resource::RLIMIT_NOFILE, NOFILE)?;
-            lower(Resource::RLIMIT_NPROC, processes)?;
-            lower(Resource::RLIMIT_FSIZE, FILE_BYTES)?;
+        SandboxBackend::None => {}
+        SandboxBackend::Bubblewrap | SandboxBackend::Namespaces => {
+            lower_rlimit(Resource::RLIMIT_NOFILE, NOFILE)?;
+            lower_rlimit(Resource::RLIMIT_NPROC, processes)?;
+            lower_rlimit(Resource::RLIMIT_FSIZE, FILE_BYTES)?;
         }
     }
     Ok(())
 }
 
 /// Sets a limit, or keeps the host's own where that is lower: only root may raise it.
-fn lower(resource: Resource, wanted: u64) -> io::Result<()> {
+fn lower_rlimit(resource: Resource, wanted: u64) -> io::Result<()> {
     let (_, hard) = getrlimit(resource)?;
     let most = wanted.min(hard);
     Ok(setrlimit(resource, most, most)?)
 }
 
 /// Says once more, to another part of the kernel, what the mounts say already.
-pub(super) fn landlock(plan: &Plan) -> Result<(), Failure> {
+pub(super) fn apply_landlock(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let refused = |error: landlock::RulesetError| {
         let text = error.to_string();
-        Failure { step: format!("landlock ({text})"), errno: libc::EPERM }
+        SetupFailure { step: format!("landlock ({text})"), errno: libc::EPERM }
     };
     let all = AccessFs::from_all(LANDLOCK_ABI);
     let read = AccessFs::from_read(LANDLOCK_ABI);
@@ -65,9 +65,9 @@ pub(super) fn landlock(plan: &Plan) -> Result<(), Failure> {
         .and_then(|ruleset| ruleset.scope(Scope::from_all(LANDLOCK_ABI)))
         .and_then(Ruleset::create)
         .map_err(refused)?;
-    let mut allow = |path: &std::path::Path, rights: BitFlags<AccessFs>| -> Result<(), Failure> {
+    let mut allow = |path: &std::path::Path, rights: BitFlags<AccessFs>| -> Result<(), SetupFailure> {
         let step = || format!("landlock rule for {}", path.display());
-        let fd = PathFd::new(path).map_err(|_| Failure { step: step(), errno: libc::ENOENT })?;
+        let fd = PathFd::new(path).map_err(|_| SetupFailure { step: step(), errno: libc::ENOENT })?;
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(LANDLOCK_ABI) };
         (&mut rules).add_rule(PathBeneath::new(fd, rights)).map_err(refused)?;
         Ok(())
@@ -77,11 +77,11 @@ pub(super) fn landlock(plan: &Plan) -> Result<(), Failure> {
     for path in ["/proc", "/etc"] {
         allow(path.as_ref(), read)?;
     }
-    for (path, access) in plan.paths().filter(|(path, _)| !path.starts_with("/etc")) {
+    for (path, access) in plan.mount_paths().filter(|(path, _)| !path.starts_with("/etc")) {
         let rights = match access {
-            Access::Read => read,
-            Access::Write => write,
-            Access::Device => device,
+            MountAccess::Read => read,
+            MountAccess::Write => write,
+            MountAccess::Device => device,
         };
         allow(path, rights)?;
     }
@@ -89,17 +89,19 @@ pub(super) fn landlock(plan: &Plan) -> Result<(), Failure> {
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
         RulesetStatus::NotEnforced => {
-            Err(Failure { step: "landlock (not enforced)".to_owned(), errno: libc::ENOSYS })
+            Err(SetupFailure { step: "landlock (not enforced)".to_owned(), errno: libc::ENOSYS })
         }
     }
 }
 
 /// Puts the filters on. Nothing but `execve` may follow.
-pub(super) fn seccomp() -> Result<(), Failure> {
-    let failed = |text: String| Failure { step: format!("seccomp ({text})"), errno: libc::EPERM };
-    for program in programs().map_err(|error| failed(error.to_string()))? {
+pub(super) fn apply_seccomp() -> Result<(), SetupFailure> {
+    let failed = |text: String| SetupFailure { step: format!("seccomp ({text})"), errno: libc::EPERM };
+    for program in build_filters().map_err(|error| failed(error.to_string()))? {
         apply_filter(&program).map_err(|error| match error {
-            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => at("seccomp")(error),
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+                failed_at("seccomp")(error)
+            }
             other => failed(other.to_string()),
         })?;
     }

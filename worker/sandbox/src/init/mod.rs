@@ -10,18 +10,18 @@
 mod bubblewrap;
 mod command;
 mod confine;
+mod init_context;
 mod mounts;
 mod namespaces;
 mod network;
-mod orders;
 mod probe;
 mod reaper;
 mod seccomp;
 mod start;
 mod sys;
 
-pub use start::{init_call, sandbox_init_main};
+pub use start::{sandbox_init_args, sandbox_init_main};
 
 pub(super) use confine::{FILE_BYTES as FILE_BYTES_MAX, NOFILE as FILES_OPEN_MAX};
-pub(super) use probe::{PROBE_ARGUMENT, ProbeAnswer};
+pub(super) use probe::{PROBE_ARGUMENT, ProbeReport};
 pub(super) use sys::landlock_abi;

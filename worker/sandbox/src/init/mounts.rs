@@ -21,13 +21,13 @@ use nix::{
 };
 
 use super::{
-    super::plan::{Call, Entry, INNER_HOME, INNER_ID, Plan},
-    orders::{Failure, at},
+    super::plan::{CommandPlan, INNER_HOME, INNER_ID, MountEntry, SandboxPlan},
+    init_context::{SetupFailure, failed_at},
     sys,
 };
 
 /// Where the host's root is while the new one is filled.
-const OLD: &str = "/.old";
+const OLD_ROOT: &str = "/.old";
 
 /// Holds folders, links and the made-up files only.
 const ROOT_OPTIONS: &str = "mode=0755,size=4m,nr_inodes=4096";
@@ -35,133 +35,141 @@ const ROOT_OPTIONS: &str = "mode=0755,size=4m,nr_inodes=4096";
 const NONE: Option<&str> = None;
 
 /// Builds the root of the current mount namespace and makes it `/`.
-pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
-    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).map_err(at("private mounts"))?;
+pub(super) fn build_root(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
+        .map_err(failed_at("private mounts"))?;
     let base = "/tmp";
     mount(Some("tmpfs"), base, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(ROOT_OPTIONS))
-        .map_err(at("root file system"))?;
-    chdir(base).map_err(at("enter root"))?;
-    folder(Path::new("./.old")).map_err(at("old root"))?;
-    pivot_root(".", "./.old").map_err(at("pivot root"))?;
-    chdir("/").map_err(at("enter root"))?;
+        .map_err(failed_at("root file system"))?;
+    chdir(base).map_err(failed_at("enter root"))?;
+    create_folder(Path::new("./.old")).map_err(failed_at("old root"))?;
+    pivot_root(".", "./.old").map_err(failed_at("pivot root"))?;
+    chdir("/").map_err(failed_at("enter root"))?;
     let (uid, gid) = plan.drop_to.unwrap_or((INNER_ID, INNER_ID));
     for entry in &plan.entries {
-        lay(entry, uid, gid).map_err(at(describe(entry)))?;
+        mount_entry(entry, uid, gid).map_err(failed_at(describe_entry(entry)))?;
     }
-    folder(Path::new("/proc")).map_err(at("folder for proc"))?;
+    create_folder(Path::new("/proc")).map_err(failed_at("folder for proc"))?;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), "/proc", Some("proc"), quiet, NONE).map_err(at("mount proc"))?;
-    parent(Path::new(EMPTY)).and_then(|()| File::create(EMPTY).map(drop)).map_err(at("empty file"))?;
-    umount2(OLD, MntFlags::MNT_DETACH).map_err(at("leave the host's root"))?;
-    fs::remove_dir(OLD).map_err(at("remove old root"))?;
+    mount(Some("proc"), "/proc", Some("proc"), quiet, NONE).map_err(failed_at("mount proc"))?;
+    create_parent(Path::new(EMPTY_FILE))
+        .and_then(|()| File::create(EMPTY_FILE).map(drop))
+        .map_err(failed_at("empty file"))?;
+    umount2(OLD_ROOT, MntFlags::MNT_DETACH).map_err(failed_at("leave the host's root"))?;
+    fs::remove_dir(OLD_ROOT).map_err(failed_at("remove old root"))?;
     let closed = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount(NONE, "/", NONE, closed | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE).map_err(at("close root"))
+    mount(NONE, "/", NONE, closed | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE)
+        .map_err(failed_at("close root"))
 }
 
 /// An empty file that is laid over others.
-const EMPTY: &str = "/etc/.empty";
+const EMPTY_FILE: &str = "/etc/.empty";
 
 /// Lays an empty file over another.
-fn cover(target: &Path) -> io::Result<()> {
-    if !Path::new(EMPTY).exists() {
-        parent(Path::new(EMPTY))?;
-        File::create(EMPTY)?;
+fn cover_with_empty_file(target: &Path) -> io::Result<()> {
+    if !Path::new(EMPTY_FILE).exists() {
+        create_parent(Path::new(EMPTY_FILE))?;
+        File::create(EMPTY_FILE)?;
     }
-    mount(Some(EMPTY), target, NONE, MsFlags::MS_BIND, NONE)?;
+    mount(Some(EMPTY_FILE), target, NONE, MsFlags::MS_BIND, NONE)?;
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     sys::harden_mount(&CString::new(target.as_os_str().as_bytes())?, attributes)
 }
 
 /// Makes what a command must not change read-only in the workspace, and what leads to others unreachable.
-pub(super) fn protect_all(plan: &Plan, call: &Call) -> Result<(), Failure> {
+pub(super) fn apply_path_protections(plan: &SandboxPlan, call: &CommandPlan) -> Result<(), SetupFailure> {
     for path in &call.pinned {
         let path = plan.workspace.join(path);
-        let pinned = is_reached_without_links(&path, &plan.workspace).and_then(|there| {
+        let pinned = exists_without_links(&path, &plan.workspace).and_then(|there| {
             if there {
                 Ok(mount(Some(&path), &path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?)
             } else {
                 Ok(())
             }
         });
-        pinned.map_err(at(format!("pin {}", path.display())))?;
+        pinned.map_err(failed_at(format!("pin {}", path.display())))?;
     }
     for path in &call.covered {
         let path = plan.workspace.join(path);
-        match is_reached_without_links(&path, &plan.workspace) {
-            Ok(true) => cover(&path).map_err(at(format!("cover {}", path.display())))?,
+        match exists_without_links(&path, &plan.workspace) {
+            Ok(true) => {
+                cover_with_empty_file(&path).map_err(failed_at(format!("cover {}", path.display())))?
+            }
             Ok(false) => {}
-            Err(error) => return Err(at(format!("cover {}", path.display()))(error)),
+            Err(error) => return Err(failed_at(format!("cover {}", path.display()))(error)),
         }
     }
     for path in &call.protected {
-        protect(&plan.workspace.join(path), &plan.workspace)
-            .map_err(at(format!("protect {}", path.display())))?;
+        make_read_only(&plan.workspace.join(path), &plan.workspace)
+            .map_err(failed_at(format!("protect {}", path.display())))?;
     }
     Ok(())
 }
 
-fn describe(entry: &Entry) -> String {
+fn describe_entry(entry: &MountEntry) -> String {
     let (what, path) = match entry {
-        Entry::ReadOnly { target, .. } => ("read-only", target),
-        Entry::Writable { target, .. } => ("writable", target),
-        Entry::Tmpfs { target, .. } => ("tmpfs", target),
-        Entry::Device { path } => ("device", path),
-        Entry::File { target, .. } => ("file", target),
-        Entry::Link { target, .. } => ("link", target),
-        Entry::Empty { target } => ("empty", target),
+        MountEntry::ReadOnly { target, .. } => ("read-only", target),
+        MountEntry::Writable { target, .. } => ("writable", target),
+        MountEntry::Tmpfs { target, .. } => ("tmpfs", target),
+        MountEntry::Device { path } => ("device", path),
+        MountEntry::File { target, .. } => ("file", target),
+        MountEntry::Link { target, .. } => ("link", target),
+        MountEntry::Empty { target } => ("empty", target),
     };
     format!("lay {what} {}", path.display())
 }
 
-fn folder(path: &Path) -> io::Result<()> {
+fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-fn old(path: &Path) -> PathBuf {
-    Path::new(OLD).join(path.strip_prefix("/").unwrap_or(path))
+fn path_in_old_root(path: &Path) -> PathBuf {
+    Path::new(OLD_ROOT).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn lay(entry: &Entry, uid: u32, gid: u32) -> io::Result<()> {
+fn mount_entry(entry: &MountEntry, uid: u32, gid: u32) -> io::Result<()> {
     match entry {
-        Entry::ReadOnly { source, target } => {
+        MountEntry::ReadOnly { source, target } => {
             if let Ok(below) = target.strip_prefix(INNER_HOME) {
-                own_parents(below, uid, gid)?;
+                create_owned_parents(below, uid, gid)?;
             }
             let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-            bind(&old(source), target, attributes)
+            bind_mount(&path_in_old_root(source), target, attributes)
         }
-        Entry::Writable { source, target } => {
-            bind(&old(source), target, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
+        MountEntry::Writable { source, target } => {
+            bind_mount(&path_in_old_root(source), target, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
         }
-        Entry::Device { path } => bind(&old(path), path, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC),
-        Entry::Tmpfs { target, bytes, inodes } => {
-            folder(target)?;
+        MountEntry::Device { path } => {
+            bind_mount(&path_in_old_root(path), path, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC)
+        }
+        MountEntry::Tmpfs { target, bytes, inodes } => {
+            create_folder(target)?;
             let options = format!("mode=0755,size={bytes},nr_inodes={inodes},uid={uid},gid={gid}");
             let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
             Ok(mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options.as_str()))?)
         }
-        Entry::File { target, text } => {
-            parent(target)?;
+        MountEntry::File { target, text } => {
+            create_parent(target)?;
             fs::write(target, text)
         }
-        Entry::Link { target, points_to } => {
-            parent(target)?;
+        MountEntry::Link { target, points_to } => {
+            create_parent(target)?;
             symlink(points_to, target)
         }
-        Entry::Empty { target } => cover(target),
+        MountEntry::Empty { target } => cover_with_empty_file(target),
     }
 }
 
-fn parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), folder)
+fn create_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), create_folder)
 }
 
 /// Folders of the private home that hold a mount belong to the command as the home does.
-fn own_parents(below: &Path, uid: u32, gid: u32) -> io::Result<()> {
+fn create_owned_parents(below: &Path, uid: u32, gid: u32) -> io::Result<()> {
     let mut current = PathBuf::from(INNER_HOME);
     for part in below.parent().into_iter().flatten() {
         current.push(part);
-        folder(&current)?;
+        create_folder(&current)?;
         if geteuid().is_root() {
             chown(&current, Some(uid), Some(gid))?;
         }
@@ -169,11 +177,11 @@ fn own_parents(below: &Path, uid: u32, gid: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
+fn bind_mount(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
     if source.is_dir() {
-        folder(target)?;
+        create_folder(target)?;
     } else {
-        parent(target)?;
+        create_parent(target)?;
         File::create(target)?;
     }
     mount(Some(source), target, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
@@ -181,7 +189,7 @@ fn bind(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
 }
 
 /// Whether a path of the workspace exists and no part of it is a link.
-fn is_reached_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
+fn exists_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
     let mut current = workspace.to_owned();
     for part in path.strip_prefix(workspace).unwrap_or(path) {
         current.push(part);
@@ -199,8 +207,8 @@ fn is_reached_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
 
 /// Makes a path of the workspace read-only where it stands. The host's root is gone by now, so whatever a
 /// link may point to is inside; a link as any component of the path is left alone.
-fn protect(path: &Path, workspace: &Path) -> io::Result<()> {
-    if !is_reached_without_links(path, workspace)? {
+fn make_read_only(path: &Path, workspace: &Path) -> io::Result<()> {
+    if !exists_without_links(path, workspace)? {
         return Ok(());
     }
     mount(Some(path), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;

@@ -18,25 +18,24 @@ use nix::{
 };
 
 use super::{
-    super::plan::{INNER_ID, Plan},
-    mounts, network,
-    orders::{Failure, Orders, Waiting, at},
-    reaper, sys,
+    super::plan::{INNER_ID, SandboxPlan},
+    init_context::{InitContext, SetupFailure, WaitingInit, failed_at},
+    mounts, network, reaper, sys,
 };
 
 /// Runs as the first process outside: unshares, forks pid 1, waits for it. All walls that are the same for every
 /// command stand before the command is known.
-pub(super) fn run(waiting: Waiting) -> i32 {
-    if let Err(failure) = enter(&waiting.plan) {
-        Orders::report_failure(&waiting.control, failure);
+pub(super) fn run_outer(waiting: WaitingInit) -> i32 {
+    if let Err(failure) = enter_namespaces(&waiting.plan) {
+        InitContext::report_failure(&waiting.control, failure);
         return 1;
     }
     match sys::fork_single_threaded() {
         Err(error) => {
-            Orders::report_failure(&waiting.control, at("fork pid 1")(error));
+            InitContext::report_failure(&waiting.control, failed_at("fork pid 1")(error));
             1
         }
-        Ok(ForkResult::Child) => first_inside(waiting),
+        Ok(ForkResult::Child) => run_as_pid_1(waiting),
         Ok(ForkResult::Parent { child }) => {
             // pid 1 reports by itself; this process only has to outlive the namespace.
             drop(waiting);
@@ -52,26 +51,26 @@ pub(super) fn run(waiting: Waiting) -> i32 {
 }
 
 /// The life of pid 1.
-fn first_inside(waiting: Waiting) -> i32 {
-    if let Err(failure) = walls(&waiting.plan) {
-        Orders::report_failure(&waiting.control, failure);
+fn run_as_pid_1(waiting: WaitingInit) -> i32 {
+    if let Err(failure) = build_isolation(&waiting.plan) {
+        InitContext::report_failure(&waiting.control, failure);
         return 1;
     }
     // Without a command there is nothing to do, and nobody to tell.
-    let Ok(mut orders) = waiting.orders() else { return 0 };
-    let sealed = mounts::protect_all(&orders.plan, &orders.call)
-        .and_then(|()| seal(orders.plan.drop_to))
-        .and_then(|()| network::open(&mut orders));
+    let Ok(mut orders) = waiting.receive_command() else { return 0 };
+    let sealed = mounts::apply_path_protections(&orders.plan, &orders.call)
+        .and_then(|()| seal_privileges(orders.plan.drop_to))
+        .and_then(|()| network::open_proxy_socket(&mut orders));
     match sealed {
-        Ok(()) => reaper::run(orders, reaper::Place::PidNamespace),
+        Ok(()) => reaper::run_reaper(orders, reaper::ReaperScope::PidNamespace),
         Err(failure) => {
-            Orders::report_failure(&orders.control, failure);
+            InitContext::report_failure(&orders.control, failure);
             1
         }
     }
 }
 
-fn enter(plan: &Plan) -> Result<(), Failure> {
+fn enter_namespaces(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let spaces = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWNET
@@ -79,24 +78,24 @@ fn enter(plan: &Plan) -> Result<(), Failure> {
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
     if plan.drop_to.is_some() {
-        return unshare(spaces).map_err(at("unshare"));
+        return unshare(spaces).map_err(failed_at("unshare"));
     }
     let (uid, gid) = (geteuid(), getegid());
-    unshare(CloneFlags::CLONE_NEWUSER | spaces).map_err(at("unshare"))?;
+    unshare(CloneFlags::CLONE_NEWUSER | spaces).map_err(failed_at("unshare"))?;
     map_ids(uid, gid)
 }
 
-fn walls(plan: &Plan) -> Result<(), Failure> {
+fn build_isolation(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     // Set again after the identity changed, which clears it.
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
-    mounts::build(plan)?;
-    sethostname("docket").map_err(at("hostname"))?;
-    let socket = sys::request_socket().map_err(at("loopback socket"))?;
-    sys::loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(at("loopback up"))
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(failed_at("parent death signal"))?;
+    mounts::build_root(plan)?;
+    sethostname("docket").map_err(failed_at("hostname"))?;
+    let socket = sys::open_interface_socket().map_err(failed_at("loopback socket"))?;
+    sys::bring_loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(failed_at("loopback up"))
 }
 
 /// Gives up what built the walls. No way back: no capability, no identity, no namespace above is left.
-pub(super) fn seal(drop_to: Option<(u32, u32)>) -> Result<(), Failure> {
+pub(super) fn seal_privileges(drop_to: Option<(u32, u32)>) -> Result<(), SetupFailure> {
     let (uid, gid) = match drop_to {
         Some((uid, gid)) => {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -105,29 +104,29 @@ pub(super) fn seal(drop_to: Option<(u32, u32)>) -> Result<(), Failure> {
         }
         None => (Uid::from_raw(INNER_ID), Gid::from_raw(INNER_ID)),
     };
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(at("seal"))?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(failed_at("seal"))?;
     map_ids(uid, gid)?;
-    prctl::set_no_new_privs().map_err(at("no new privileges"))?;
-    sys::drop_capabilities().map_err(at("drop capabilities"))?;
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("parent death signal"))?;
+    prctl::set_no_new_privs().map_err(failed_at("no new privileges"))?;
+    sys::drop_capabilities().map_err(failed_at("drop capabilities"))?;
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(failed_at("parent death signal"))?;
     // The command must not read pid 1's memory or environment through /proc.
-    prctl::set_dumpable(false).map_err(at("not dumpable"))
+    prctl::set_dumpable(false).map_err(failed_at("not dumpable"))
 }
 
 /// Becomes another user of the host for good.
-pub(super) fn become_user(uid: Uid, gid: Gid) -> Result<(), Failure> {
-    setgroups(&[]).map_err(at("drop groups"))?;
-    setresgid(gid, gid, gid).map_err(at("change gid"))?;
-    setresuid(uid, uid, uid).map_err(at("change uid"))?;
+pub(super) fn become_user(uid: Uid, gid: Gid) -> Result<(), SetupFailure> {
+    setgroups(&[]).map_err(failed_at("drop groups"))?;
+    setresgid(gid, gid, gid).map_err(failed_at("change gid"))?;
+    setresuid(uid, uid, uid).map_err(failed_at("change uid"))?;
     // Changing the identity made the process undumpable, and with that its own id maps root's.
-    prctl::set_dumpable(true).map_err(at("dumpable"))
+    prctl::set_dumpable(true).map_err(failed_at("dumpable"))
 }
 
 /// Maps the one user inside to the one outside, in a user namespace that was just made.
-fn map_ids(uid: Uid, gid: Gid) -> Result<(), Failure> {
+fn map_ids(uid: Uid, gid: Gid) -> Result<(), SetupFailure> {
     let write =
         |name: &str, text: String| -> io::Result<()> { fs::write(format!("/proc/self/{name}"), text) };
-    write("setgroups", "deny".to_owned()).map_err(at("deny setgroups"))?;
-    write("uid_map", format!("{INNER_ID} {uid} 1")).map_err(at("map uid"))?;
-    write("gid_map", format!("{INNER_ID} {gid} 1")).map_err(at("map gid"))
+    write("setgroups", "deny".to_owned()).map_err(failed_at("deny setgroups"))?;
+    write("uid_map", format!("{INNER_ID} {uid} 1")).map_err(failed_at("map uid"))?;
+    write("gid_map", format!("{INNER_ID} {gid} 1")).map_err(failed_at("map gid"))
 }

@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
-    super::hand,
-    orders::{Failure, Orders, at},
+    super::fd_passing,
+    init_context::{InitContext, SetupFailure, failed_at},
 };
 
 /// Set to the proxy's address. Programs read the lower case, the upper case, or their own.
-const PROXY: [&str; 9] = [
+const PROXY_VARIABLES: [&str; 9] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "ALL_PROXY",
@@ -26,31 +26,34 @@ const PROXY: [&str; 9] = [
 ];
 
 /// Set to what is reached without it.
-const NO_PROXY: [&str; 3] = ["NO_PROXY", "no_proxy", "npm_config_noproxy"];
+const NO_PROXY_VARIABLES: [&str; 3] = ["NO_PROXY", "no_proxy", "npm_config_noproxy"];
 
 /// cargo writes beside what it fetches, and what is laid of the host's cannot be written.
 const CARGO_HOME: &str = "/tmp/.cargo";
 
 /// Opens the way out, where the call has one. Must be called in the call's network namespace.
-pub(super) fn open(orders: &mut Orders) -> Result<(), Failure> {
+pub(super) fn open_proxy_socket(orders: &mut InitContext) -> Result<(), SetupFailure> {
     if orders.call.no_proxy.is_none() {
         return Ok(());
     }
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(at("bind the way out"))?;
-    let port = socket.local_addr().map_err(at("bind the way out"))?.port();
-    hand::give(&orders.control, &socket).map_err(at("hand out the way out"))?;
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed_at("bind the way out"))?;
+    let port = socket.local_addr().map_err(failed_at("bind the way out"))?.port();
+    fd_passing::send_fd(&orders.control, &socket).map_err(failed_at("hand out the way out"))?;
     orders.proxy_port = Some(port);
     Ok(())
 }
 
 /// A command's environment: as planned, with what tells programs of the way out.
-pub(super) fn environment(planned: &[(OsString, OsString)], orders: &Orders) -> Vec<(OsString, OsString)> {
+pub(super) fn command_environment(
+    planned: &[(OsString, OsString)],
+    orders: &InitContext,
+) -> Vec<(OsString, OsString)> {
     let (Some(port), Some(no_proxy)) = (orders.proxy_port, &orders.call.no_proxy) else {
         return planned.to_vec();
     };
     let address = format!("http://{}:{port}", Ipv4Addr::LOCALHOST);
-    let mut own: Vec<(&str, &str)> = PROXY.iter().map(|name| (*name, address.as_str())).collect();
-    own.extend(NO_PROXY.iter().map(|name| (*name, no_proxy.as_str())));
+    let mut own: Vec<(&str, &str)> = PROXY_VARIABLES.iter().map(|name| (*name, address.as_str())).collect();
+    own.extend(NO_PROXY_VARIABLES.iter().map(|name| (*name, no_proxy.as_str())));
     own.push(("CARGO_HOME", CARGO_HOME));
     let replaced = |name: &OsString| name == "CARGO_NET_OFFLINE" || own.iter().any(|(own, _)| name == own);
     let kept = planned.iter().filter(|(name, _)| !replaced(name)).cloned();

@@ -9,20 +9,20 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{seccomp::programs, sys};
+use super::{seccomp::build_filters, sys};
 
 /// Second argument of an init that only probes.
 pub(crate) const PROBE_ARGUMENT: &str = "probe";
 
 /// Errno of each attempt, 0 where it worked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProbeAnswer {
+pub(crate) struct ProbeReport {
     pub(crate) namespaces: Vec<(String, i32)>,
     pub(crate) seccomp: i32,
 }
 
 /// Prints the answer as JSON on stdout.
-pub(super) fn answer() -> i32 {
+pub(super) fn print_probe_report() -> i32 {
     let kinds = [
         ("userns", CloneFlags::CLONE_NEWUSER),
         ("mount", CloneFlags::CLONE_NEWNS),
@@ -32,13 +32,13 @@ pub(super) fn answer() -> i32 {
         ("uts", CloneFlags::CLONE_NEWUTS),
     ];
     let namespaces =
-        kinds.into_iter().map(|(name, flag)| (name.to_owned(), in_child(|| try_unshare(flag)))).collect();
-    let answer = ProbeAnswer { namespaces, seccomp: in_child(try_seccomp) };
+        kinds.into_iter().map(|(name, flag)| (name.to_owned(), run_in_child(|| try_unshare(flag)))).collect();
+    let answer = ProbeReport { namespaces, seccomp: run_in_child(try_seccomp) };
     let written = serde_json::to_vec(&answer).map(|bytes| std::io::stdout().write_all(&bytes));
     i32::from(!matches!(written, Ok(Ok(()))))
 }
 
-fn in_child(attempt: impl FnOnce() -> i32) -> i32 {
+fn run_in_child(attempt: impl FnOnce() -> i32) -> i32 {
     match sys::fork_single_threaded() {
         Ok(ForkResult::Child) => std::process::exit(attempt()),
         Ok(ForkResult::Parent { child }) => match waitpid(child, None) {
@@ -58,7 +58,7 @@ fn try_seccomp() -> i32 {
     if let Err(errno) = nix::sys::prctl::set_no_new_privs() {
         return errno as i32;
     }
-    let Ok(programs) = programs() else { return nix::libc::ENOSYS };
+    let Ok(programs) = build_filters() else { return nix::libc::ENOSYS };
     let refused = programs.iter().any(|program| seccompiler::apply_filter(program).is_err());
     if refused { nix::libc::EINVAL } else { 0 }
 }

@@ -22,13 +22,13 @@ use nix::{
 use super::{
     super::plan::InitReport,
     command,
-    orders::{Failure, Orders, at},
+    init_context::{InitContext, SetupFailure, failed_at},
     sys,
 };
 
 /// Where the reaper stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ReaperScope {
     /// As pid 1: its exit ends all others.
     PidNamespace,
     /// On the host, as a subreaper.
@@ -36,41 +36,41 @@ pub(super) enum Place {
 }
 
 /// Starts the command and stays until it has ended or docket is gone. Returns the exit status of the init.
-pub(super) fn run(orders: Orders, place: Place) -> i32 {
-    let watched = match start(&orders, place) {
-        Ok((child, signals)) => watch(&orders, child, &signals),
+pub(super) fn run_reaper(orders: InitContext, place: ReaperScope) -> i32 {
+    let watched = match start_command(&orders, place) {
+        Ok((child, signals)) => wait_for_command(&orders, child, &signals),
         Err(failure) => {
-            Orders::report_failure(&orders.control, failure);
+            InitContext::report_failure(&orders.control, failure);
             return 1;
         }
     };
     match place {
-        Place::PidNamespace => end_namespace(),
-        Place::Host => end_descendants(),
+        ReaperScope::PidNamespace => kill_namespace(),
+        ReaperScope::Host => kill_descendants(),
     }
     if let Some(report) = watched {
-        Orders::report(&orders.control, &report);
+        InitContext::send_report(&orders.control, &report);
     }
     0
 }
 
-fn start(orders: &Orders, place: Place) -> Result<(Pid, SignalFd), Failure> {
-    if place == Place::Host {
-        prctl::set_child_subreaper(true).map_err(at("subreaper"))?;
+fn start_command(orders: &InitContext, place: ReaperScope) -> Result<(Pid, SignalFd), SetupFailure> {
+    if place == ReaperScope::Host {
+        prctl::set_child_subreaper(true).map_err(failed_at("subreaper"))?;
     }
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
-    mask.thread_block().map_err(at("block SIGCHLD"))?;
+    mask.thread_block().map_err(failed_at("block SIGCHLD"))?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-        .map_err(at("signal descriptor"))?;
-    match sys::fork_single_threaded().map_err(at("fork the command"))? {
+        .map_err(failed_at("signal descriptor"))?;
+    match sys::fork_single_threaded().map_err(failed_at("fork the command"))? {
         ForkResult::Child => command::become_command(orders),
         ForkResult::Parent { child } => Ok((child, signals)),
     }
 }
 
 /// `None` when docket closed its end first: nobody waits for an answer.
-fn watch(orders: &Orders, child: Pid, signals: &SignalFd) -> Option<InitReport> {
+fn wait_for_command(orders: &InitContext, child: Pid, signals: &SignalFd) -> Option<InitReport> {
     loop {
         let mut fds = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -101,7 +101,7 @@ fn watch(orders: &Orders, child: Pid, signals: &SignalFd) -> Option<InitReport> 
 
 /// Kills everything else in the pid namespace until pid 1 has no child, which means that there is nobody:
 /// whoever loses its parent becomes pid 1's child.
-fn end_namespace() {
+fn kill_namespace() {
     loop {
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
         match waitpid(Pid::from_raw(-1), None) {
@@ -112,7 +112,7 @@ fn end_namespace() {
 }
 
 /// Kills children until there are none; killing one hands its children over to this subreaper.
-fn end_descendants() {
+fn kill_descendants() {
     let list = "/proc/thread-self/children";
     while let Ok(text) = fs::read_to_string(list) {
         let children: Vec<Pid> =

@@ -13,10 +13,10 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Whole calls: mounts, other processes' memory, kernel modules and keys, clocks, handles that go round paths.
-const DENIED: &[i64] = &[
+const DENIED_CALLS: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -73,7 +73,7 @@ const DENIED: &[i64] = &[
 
 /// Calls that programs fall back from. What matters of `clone3` (namespaces) and `openat2` (a set-id mode)
 /// stands behind a pointer, where a filter cannot look.
-const UNKNOWN: &[i64] = &[
+const UNSUPPORTED_CALLS: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
     libc::SYS_io_uring_setup,
@@ -100,7 +100,7 @@ const NEW_NAMESPACES: [i32; 8] = [
 ];
 
 /// Which argument of a call holds a file mode.
-const MODES: &[(i64, u8)] = &[
+const MODE_ARGUMENTS: &[(i64, u8)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
     (libc::SYS_fchmodat2, 2),
@@ -119,49 +119,52 @@ const MODES: &[(i64, u8)] = &[
 /// Push characters into, or take over, a terminal.
 const TERMINAL_REQUESTS: [u64; 3] = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD];
 
-fn when(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+fn argument_condition(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     // Double words: the kernel itself looks at 32 bits of all of these, so must the filter.
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)
 }
 
-fn has_bits(argument: u8, bits: i32) -> Result<SeccompRule, BackendError> {
+fn rule_for_bits(argument: u8, bits: i32) -> Result<SeccompRule, BackendError> {
     let bits = u64::from(bits.cast_unsigned());
-    SeccompRule::new(vec![when(argument, SeccompCmpOp::MaskedEq(bits), bits)?])
+    SeccompRule::new(vec![argument_condition(argument, SeccompCmpOp::MaskedEq(bits), bits)?])
 }
 
-fn denied() -> Result<Rules, BackendError> {
-    let mut rules: Rules = DENIED.iter().map(|call| (*call, Vec::new())).collect();
-    let namespaces = NEW_NAMESPACES.iter().map(|flag| has_bits(0, *flag)).collect::<Result<Vec<_>, _>>()?;
+fn denied_rules() -> Result<SeccompRules, BackendError> {
+    let mut rules: SeccompRules = DENIED_CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    let namespaces =
+        NEW_NAMESPACES.iter().map(|flag| rule_for_bits(0, *flag)).collect::<Result<Vec<_>, _>>()?;
     rules.insert(libc::SYS_clone, namespaces[..7].to_vec());
     rules.insert(libc::SYS_unshare, namespaces);
-    for (call, argument) in MODES {
-        let set_id = [libc::S_ISUID, libc::S_ISGID].map(|bit| has_bits(*argument, bit.cast_signed()));
+    for (call, argument) in MODE_ARGUMENTS {
+        let set_id = [libc::S_ISUID, libc::S_ISGID].map(|bit| rule_for_bits(*argument, bit.cast_signed()));
         rules.insert(*call, set_id.into_iter().collect::<Result<_, _>>()?);
     }
     let mut terminal = Vec::new();
     for request in TERMINAL_REQUESTS {
-        terminal.push(SeccompRule::new(vec![when(1, SeccompCmpOp::Eq, request)?])?);
+        terminal.push(SeccompRule::new(vec![argument_condition(1, SeccompCmpOp::Eq, request)?])?);
     }
     rules.insert(libc::SYS_ioctl, terminal);
-    let family = |op: fn() -> SeccompCmpOp, value: i32| when(0, op(), u64::from(value.cast_unsigned()));
+    let family =
+        |op: fn() -> SeccompCmpOp, value: i32| argument_condition(0, op(), u64::from(value.cast_unsigned()));
     let other = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]
         .into_iter()
         .map(|known| family(|| SeccompCmpOp::Ne, known))
         .collect::<Result<_, _>>()?;
     // Route messages list interfaces; every other netlink protocol is the kernel's configuration.
-    let netlink = vec![family(|| SeccompCmpOp::Eq, libc::AF_NETLINK)?, when(2, SeccompCmpOp::Ne, 0)?];
+    let netlink =
+        vec![family(|| SeccompCmpOp::Eq, libc::AF_NETLINK)?, argument_condition(2, SeccompCmpOp::Ne, 0)?];
     rules.insert(libc::SYS_socket, vec![SeccompRule::new(other)?, SeccompRule::new(netlink)?]);
     Ok(rules)
 }
 
-fn compile(rules: Rules, action: SeccompAction) -> Result<BpfProgram, BackendError> {
+fn compile_filter(rules: SeccompRules, action: SeccompAction) -> Result<BpfProgram, BackendError> {
     let arch = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()
 }
 
 /// Kills on the numbers of the x32 table, which share x86-64's architecture value.
 #[cfg(target_arch = "x86_64")]
-fn no_x32() -> BpfProgram {
+fn x32_filter() -> BpfProgram {
     const X32_BIT: u32 = 0x4000_0000;
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
@@ -175,13 +178,13 @@ fn no_x32() -> BpfProgram {
 }
 
 /// The filters, in the order in which they are put on.
-pub(super) fn programs() -> Result<Vec<BpfProgram>, BackendError> {
+pub(super) fn build_filters() -> Result<Vec<BpfProgram>, BackendError> {
     let errno = |number: i32| SeccompAction::Errno(number.cast_unsigned());
-    let unknown = UNKNOWN.iter().map(|call| (*call, Vec::new())).collect();
+    let unknown = UNSUPPORTED_CALLS.iter().map(|call| (*call, Vec::new())).collect();
     Ok(vec![
-        compile(denied()?, errno(libc::EPERM))?,
-        compile(unknown, errno(libc::ENOSYS))?,
+        compile_filter(denied_rules()?, errno(libc::EPERM))?,
+        compile_filter(unknown, errno(libc::ENOSYS))?,
         #[cfg(target_arch = "x86_64")]
-        no_x32(),
+        x32_filter(),
     ])
 }

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use super::{
-    super::{config::INIT_MARKER, plan::Backend},
-    bubblewrap, namespaces,
-    orders::Waiting,
+    super::{config::INIT_MARKER, plan::SandboxBackend},
+    bubblewrap,
+    init_context::WaitingInit,
+    namespaces,
     probe::{self, PROBE_ARGUMENT},
     reaper,
 };
@@ -13,7 +14,7 @@ use super::{
 /// The arguments after [`INIT_MARKER`] when this process was started as a sandbox's init. A binary that uses
 /// the sandbox asks this first thing in `main`, before any thread exists, and hands the answer to
 /// [`sandbox_init_main`].
-pub fn init_call(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>> {
+pub fn sandbox_init_args(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>> {
     let mut args = args.into_iter().skip(1);
     (args.next()? == INIT_MARKER).then(|| args.collect())
 }
@@ -22,22 +23,22 @@ pub fn init_call(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsStrin
 pub fn sandbox_init_main(args: Vec<OsString>) -> ! {
     let first = args.first().and_then(|arg| arg.to_str());
     let status = match first {
-        None => outer(),
-        Some(PROBE_ARGUMENT) => probe::answer(),
-        Some(bubblewrap::INNER_ARGUMENT) => bubblewrap::inner(&args[1..]),
+        None => run_init(),
+        Some(PROBE_ARGUMENT) => probe::print_probe_report(),
+        Some(bubblewrap::INNER_ARGUMENT) => bubblewrap::run_inner(&args[1..]),
         Some(_unknown) => 2,
     };
     std::process::exit(status)
 }
 
-fn outer() -> i32 {
+fn run_init() -> i32 {
     const NOTHING_TO_DO: i32 = 2;
-    let Ok(waiting) = Waiting::read() else { return NOTHING_TO_DO };
+    let Ok(waiting) = WaitingInit::read_plan() else { return NOTHING_TO_DO };
     match waiting.plan.backend {
-        Backend::Namespaces => namespaces::run(waiting),
-        Backend::Bubblewrap => waiting.orders().map_or(NOTHING_TO_DO, bubblewrap::outer),
-        Backend::None => {
-            waiting.orders().map_or(NOTHING_TO_DO, |orders| reaper::run(orders, reaper::Place::Host))
-        }
+        SandboxBackend::Namespaces => namespaces::run_outer(waiting),
+        SandboxBackend::Bubblewrap => waiting.receive_command().map_or(NOTHING_TO_DO, bubblewrap::run_outer),
+        SandboxBackend::None => waiting
+            .receive_command()
+            .map_or(NOTHING_TO_DO, |orders| reaper::run_reaper(orders, reaper::ReaperScope::Host)),
     }
 }

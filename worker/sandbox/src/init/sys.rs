@@ -11,7 +11,7 @@ use nix::{
     unistd::{ForkResult, fork},
 };
 
-fn check(result: i64) -> io::Result<i64> {
+fn check_result(result: i64) -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
     const LANDLOCK_CREATE_RULESET_VERSION: libc::c_ulong = 1;
     let none = std::ptr::null::<libc::c_void>();
     // SAFETY: with the version flag the kernel wants a null pointer of size 0 and creates nothing.
-    check(unsafe {
+    check_result(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, LANDLOCK_CREATE_RULESET_VERSION)
     })
 }
@@ -38,7 +38,7 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
 pub(super) fn harden_mount(path: &CStr, flags: u64) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set: flags, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: both pointers live across the call and the size is that of the struct.
-    check(unsafe {
+    check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
@@ -53,7 +53,7 @@ pub(super) fn harden_mount(path: &CStr, flags: u64) -> io::Result<()> {
 
 /// Brings `lo` up in the current network namespace.
 #[expect(unsafe_code, reason = "an ioctl on an interface request has no safe wrapper")]
-pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn bring_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: an all-zero ifreq is valid; the ioctl reads name and flags of it and writes nothing.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
@@ -61,16 +61,16 @@ pub(super) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
             *slot = byte.cast_signed();
         }
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into())?;
+        check_result(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into())?;
     }
     Ok(())
 }
 
 /// Makes a terminal the one that controls this session, of which the caller is the leader.
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper; it takes a number")]
-pub(super) fn control_by(terminal: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn set_controlling_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: plain numbers.
-    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
+    check_result(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
     Ok(())
 }
 
@@ -80,24 +80,24 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     /// Beyond the last capability of any kernel; the loop ends at the first unknown one.
     const CAPABILITIES_MAX: libc::c_ulong = 64;
     #[repr(C)]
-    struct Header {
+    struct CapabilityHeader {
         version: u32,
         pid: i32,
     }
     const VERSION_3: u32 = 0x2008_0522;
     for capability in 0..CAPABILITIES_MAX {
         // SAFETY: plain numbers.
-        let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }.into());
+        let dropped = check_result(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }.into());
         match dropped.map_err(|error| error.raw_os_error()) {
             Ok(_) => {}
             Err(Some(libc::EINVAL)) => break,
             Err(errno) => return Err(io::Error::from_raw_os_error(errno.unwrap_or(libc::EPERM))),
         }
     }
-    let header = Header { version: VERSION_3, pid: 0 };
+    let header = CapabilityHeader { version: VERSION_3, pid: 0 };
     let none = [0_u32; 6];
     // SAFETY: version 3 reads a header and two triples of u32, which is what is given.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
+    check_result(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
     Ok(())
 }
 
@@ -105,17 +105,19 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 #[expect(unsafe_code, reason = "close_range has no wrapper in nix")]
 pub(super) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: plain numbers; nothing is closed before execve.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })?;
+    check_result(unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    })?;
     Ok(())
 }
 
 /// Opens a socket that is good for interface requests.
 #[expect(unsafe_code, reason = "takes ownership of a descriptor that the kernel just made")]
-pub(super) fn request_socket() -> io::Result<std::os::fd::OwnedFd> {
+pub(super) fn open_interface_socket() -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     // SAFETY: plain numbers; the result is a new descriptor that nobody else owns.
     unsafe {
-        let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        let fd = check_result(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
         let fd = i32::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }

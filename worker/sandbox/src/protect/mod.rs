@@ -10,8 +10,8 @@
 //!
 //! `git init` and the like so work within a command, and leave a repository without configuration and hooks.
 
-mod names;
-mod shared;
+mod baseline;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -37,18 +37,18 @@ use nix::{
 
 use super::{
     host::workspace_owner,
-    tree::{self, Walked},
+    safe_walk::{self, WalkCoverage},
 };
 
 /// Laid read-only at most; what is beyond is put back only.
-const LAID_MAX: usize = 128;
+const READ_ONLY_PATHS_MAX: usize = 128;
 
 /// Names told of what was put back.
-const TOLD_MAX: usize = 10;
+const REPORTED_NAMES_MAX: usize = 10;
 
 /// One thing under a protected name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Held {
+enum SavedEntry {
     File {
         mode: u32,
         bytes: Vec<u8>,
@@ -58,7 +58,7 @@ enum Held {
         mode: u32,
         length: i64,
         inode: u64,
-        changed: (i64, i64),
+        ctime: (i64, i64),
     },
     Folder,
     Link(PathBuf),
@@ -66,31 +66,31 @@ enum Held {
     Other,
 }
 
-pub(super) use shared::Baseline;
+pub(super) use baseline::WorkspaceBaseline;
 
 /// What stands under protected names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Protected {
+pub(super) struct ProtectedPaths {
     /// Everything at or below such a name, folders before what is in them.
-    found: BTreeMap<PathBuf, Held>,
+    entries: BTreeMap<PathBuf, SavedEntry>,
     /// The names themselves: what is laid read-only.
-    tops: Vec<PathBuf>,
+    roots: Vec<PathBuf>,
     /// `HEAD` and `commondir` where only one of them is in the folder. The other one makes both protected; then the
     /// one that came is taken away, and the project's own stays.
-    halves: BTreeSet<PathBuf>,
+    partial_repository_files: BTreeSet<PathBuf>,
     /// Sockets and FIFOs anywhere.
-    ends: Vec<PathBuf>,
+    special_files: Vec<PathBuf>,
 }
 
-impl Protected {
+impl ProtectedPaths {
     /// Looks through a workspace.
     ///
     /// # Errors
     /// The workspace cannot be opened.
-    pub(super) fn look(workspace: &Path) -> io::Result<Self> {
-        let (seen, walked) = names::look(workspace)?;
+    pub(super) fn scan(workspace: &Path) -> io::Result<Self> {
+        let (seen, walked) = scan::scan_workspace(workspace)?;
         // What is not seen cannot be kept: such a workspace is not gone on with.
-        if walked == Walked::InPart {
+        if walked == WalkCoverage::Partial {
             let why = "folders nest too deep, or one is closed to docket: remove it";
             return Err(io::Error::other(why));
         }
@@ -98,22 +98,24 @@ impl Protected {
     }
 
     /// What is laid read-only: existing files and folders, no links.
-    pub(super) fn to_lay(&self) -> Vec<PathBuf> {
+    pub(super) fn read_only_paths(&self) -> Vec<PathBuf> {
         let plain = |path: &&PathBuf| {
-            matches!(self.found.get(*path), Some(Held::File { .. } | Held::Large { .. } | Held::Folder))
-                && path.to_str().is_some()
+            matches!(
+                self.entries.get(*path),
+                Some(SavedEntry::File { .. } | SavedEntry::Large { .. } | SavedEntry::Folder)
+            ) && path.to_str().is_some()
         };
-        let mut all: Vec<PathBuf> = self.tops.iter().filter(plain).cloned().collect();
+        let mut all: Vec<PathBuf> = self.roots.iter().filter(plain).cloned().collect();
         // The repository's own first: what is beyond the bound is put back only.
         all.sort_by_key(|path| !path.starts_with(".git"));
-        all.truncate(LAID_MAX);
+        all.truncate(READ_ONLY_PATHS_MAX);
         all
     }
 
     /// What cannot be renamed: the workspace's own repository, whose configuration would go with it.
-    pub(super) fn to_pin(&self) -> Vec<PathBuf> {
+    pub(super) fn pinned_paths(&self) -> Vec<PathBuf> {
         let own = || PathBuf::from(".git");
-        self.tops
+        self.roots
             .iter()
             .any(|top| top.starts_with(".git") && top.iter().count() > 1)
             .then(own)
@@ -122,8 +124,8 @@ impl Protected {
     }
 
     /// Sockets and FIFOs, behind which there may be somebody.
-    pub(super) fn ends_of_others(&self) -> &[PathBuf] {
-        &self.ends
+    pub(super) fn special_files(&self) -> &[PathBuf] {
+        &self.special_files
     }
 
     /// Makes the workspace again what it was under protected names. Answers what had to be put back or taken away.
@@ -131,41 +133,41 @@ impl Protected {
     /// # Errors
     /// The first thing that could not be done: the workspace must then not be gone on with.
     pub(super) fn restore(&self, workspace: &Path) -> io::Result<Vec<String>> {
-        let now = Self::look(workspace)?;
-        if now.found == self.found {
+        let now = Self::scan(workspace)?;
+        if now.entries == self.entries {
             return Ok(Vec::new());
         }
-        let root = tree::open_root(workspace)?;
+        let root = safe_walk::open_root(workspace)?;
         let mut told = Vec::new();
         // What came to be, the deepest first.
-        for (path, found) in now.found.iter().rev() {
-            if self.found.get(path).is_some_and(|before| before == found || same_kind(before, found))
-                || self.moved_here(&now, path, found)
-                || self.halves.contains(path)
+        for (path, found) in now.entries.iter().rev() {
+            if self.entries.get(path).is_some_and(|before| before == found || is_same_kind(before, found))
+                || self.is_moved(&now, path, found)
+                || self.partial_repository_files.contains(path)
             {
                 continue;
             }
             // What cannot be put back must not be taken away either.
-            if let Some(Held::Large { .. } | Held::Other) = self.found.get(path) {
+            if let Some(SavedEntry::Large { .. } | SavedEntry::Other) = self.entries.get(path) {
                 let text = format!("{} was changed, and is too large to be put back", path.display());
                 return Err(io::Error::other(text));
             }
-            if remove(&root, path, found)? {
+            if remove_entry(&root, path, found)? {
                 told.push(path.display().to_string());
             }
         }
-        for (path, before) in &self.found {
-            if now.found.get(path) == Some(before) {
+        for (path, before) in &self.entries {
+            if now.entries.get(path) == Some(before) {
                 continue;
             }
-            if put_back(&root, path, before)? {
+            if restore_entry(&root, path, before)? {
                 told.push(path.display().to_string());
             }
         }
         told.sort();
         told.dedup();
-        let more = told.len().saturating_sub(TOLD_MAX);
-        told.truncate(TOLD_MAX);
+        let more = told.len().saturating_sub(REPORTED_NAMES_MAX);
+        told.truncate(REPORTED_NAMES_MAX);
         if more > 0 {
             told.push(format!("{more} more"));
         }
@@ -174,38 +176,41 @@ impl Protected {
 
     /// Whether a thing below a folder that was renamed stands there as it stood before: nothing was changed by it.
     /// Never for what stands in the root, which is what docket and git read first.
-    fn moved_here(&self, now: &Self, path: &Path, found: &Held) -> bool {
-        let Some(top) = now.top_of(path) else { return false };
+    fn is_moved(&self, now: &Self, path: &Path, found: &SavedEntry) -> bool {
+        let Some(top) = now.protected_root(path) else { return false };
         let at_root = top.components().count() == 1 || top.starts_with(".git");
         let tail = |path: &Path, top: &Path| {
             path.strip_prefix(top.parent().unwrap_or(Path::new(""))).map(Path::to_owned).ok()
         };
         let wanted = tail(path, top);
-        let stood = |(other, before): (&PathBuf, &Held)| {
+        let stood = |(other, before): (&PathBuf, &SavedEntry)| {
             before == found
-                && !now.found.contains_key(other)
-                && self.top_of(other).is_some_and(|top| tail(other, top) == wanted)
+                && !now.entries.contains_key(other)
+                && self.protected_root(other).is_some_and(|top| tail(other, top) == wanted)
         };
-        !at_root && self.found.iter().any(stood)
+        !at_root && self.entries.iter().any(stood)
     }
 
     /// The protected name that `path` is or is below of.
-    fn top_of<'a>(&self, path: &'a Path) -> Option<&'a Path> {
-        let tops = |part: &&'a Path| self.tops.iter().any(|top| top == part);
+    fn protected_root<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let tops = |part: &&'a Path| self.roots.iter().any(|top| top == part);
         path.ancestors().find(tops)
     }
 }
 
 /// A changed file is written over where it stands, not removed first.
-fn same_kind(before: &Held, found: &Held) -> bool {
-    matches!((before, found), (Held::File { .. }, Held::File { .. }) | (Held::Folder, Held::Folder))
+fn is_same_kind(before: &SavedEntry, found: &SavedEntry) -> bool {
+    matches!(
+        (before, found),
+        (SavedEntry::File { .. }, SavedEntry::File { .. }) | (SavedEntry::Folder, SavedEntry::Folder)
+    )
 }
 
 /// The folder a path is in, opened part by part; `None` where it is no more, or no folder.
-fn parent_of(root: &Dir, path: &Path) -> io::Result<Option<OwnedFd>> {
+fn open_parent(root: &Dir, path: &Path) -> io::Result<Option<OwnedFd>> {
     let mut at = root.as_fd().try_clone_to_owned()?;
     for part in path.parent().into_iter().flatten() {
-        match tree::open_folder(at.as_fd(), &name(part)?) {
+        match safe_walk::open_folder(at.as_fd(), &to_c_string(part)?) {
             Ok(next) => at = next.as_fd().try_clone_to_owned()?,
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
             Err(errno) => return Err(errno.into()),
@@ -214,15 +219,16 @@ fn parent_of(root: &Dir, path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(Some(at))
 }
 
-fn name(part: &OsStr) -> io::Result<CString> {
+fn to_c_string(part: &OsStr) -> io::Result<CString> {
     Ok(CString::new(part.as_bytes())?)
 }
 
-fn remove(root: &Dir, path: &Path, found: &Held) -> io::Result<bool> {
-    let (Some(folder), Some(last)) = (parent_of(root, path)?, path.file_name()) else { return Ok(false) };
-    let how = if *found == Held::Folder { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
-    let last = name(last)?;
-    match tree::opened_up(&folder, || unlinkat(&folder, last.as_c_str(), how)) {
+fn remove_entry(root: &Dir, path: &Path, found: &SavedEntry) -> io::Result<bool> {
+    let (Some(folder), Some(last)) = (open_parent(root, path)?, path.file_name()) else { return Ok(false) };
+    let how =
+        if *found == SavedEntry::Folder { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+    let last = to_c_string(last)?;
+    match safe_walk::retry_with_owner_access(&folder, || unlinkat(&folder, last.as_c_str(), how)) {
         Ok(()) => Ok(true),
         // Gone, or a folder that keeps what was moved there as it was.
         Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
@@ -230,26 +236,26 @@ fn remove(root: &Dir, path: &Path, found: &Held) -> io::Result<bool> {
     }
 }
 
-fn put_back(root: &Dir, path: &Path, before: &Held) -> io::Result<bool> {
+fn restore_entry(root: &Dir, path: &Path, before: &SavedEntry) -> io::Result<bool> {
     // Where the folder around it has gone, so has the repository.
-    let (Some(folder), Some(last)) = (parent_of(root, path)?, path.file_name()) else { return Ok(false) };
-    let last = name(last)?;
+    let (Some(folder), Some(last)) = (open_parent(root, path)?, path.file_name()) else { return Ok(false) };
+    let last = to_c_string(last)?;
     match before {
-        Held::Folder => match mkdirat(&folder, last.as_c_str(), Mode::from_bits_truncate(0o755)) {
+        SavedEntry::Folder => match mkdirat(&folder, last.as_c_str(), Mode::from_bits_truncate(0o755)) {
             Ok(()) => {
-                let made = tree::open_folder(folder.as_fd(), &last)?;
-                own(made.as_fd())?;
+                let made = safe_walk::open_folder(folder.as_fd(), &last)?;
+                set_workspace_owner(made.as_fd())?;
                 Ok(true)
             }
             Err(Errno::EEXIST) => Ok(false),
             Err(errno) => Err(errno.into()),
         },
-        Held::Link(target) => {
+        SavedEntry::Link(target) => {
             let there = readlinkat(&folder, last.as_c_str()).is_ok_and(|now| now == target.as_os_str());
             if there {
                 return Ok(false);
             }
-            clear(folder.as_fd(), &last)?;
+            remove_any(folder.as_fd(), &last)?;
             symlinkat(target.as_path(), &folder, last.as_c_str())?;
             if let Some((uid, gid)) = workspace_owner() {
                 let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
@@ -261,35 +267,35 @@ fn put_back(root: &Dir, path: &Path, before: &Held) -> io::Result<bool> {
             }
             Ok(true)
         }
-        Held::File { mode, bytes } => {
-            clear(folder.as_fd(), &last)?;
+        SavedEntry::File { mode, bytes } => {
+            remove_any(folder.as_fd(), &last)?;
             let flags =
                 OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let make = || openat(&folder, last.as_c_str(), flags, Mode::from_bits_truncate(*mode));
-            let mut file = File::from(tree::opened_up(&folder, make)?);
+            let mut file = File::from(safe_walk::retry_with_owner_access(&folder, make)?);
             file.write_all(bytes)?;
             nix::sys::stat::fchmod(&file, Mode::from_bits_truncate(*mode))?;
-            own(file.as_fd())?;
+            set_workspace_owner(file.as_fd())?;
             Ok(true)
         }
         // What was never held cannot come back; a file that large under such a name is nobody's configuration.
-        Held::Large { .. } | Held::Other => Ok(false),
+        SavedEntry::Large { .. } | SavedEntry::Other => Ok(false),
     }
 }
 
-fn clear(folder: BorrowedFd<'_>, last: &CString) -> io::Result<()> {
+fn remove_any(folder: BorrowedFd<'_>, last: &CString) -> io::Result<()> {
     let is_folder = fstatat(folder, last.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| stat.st_mode & nix::libc::S_IFMT == nix::libc::S_IFDIR);
     let how = if is_folder { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
     let folder = folder.try_clone_to_owned()?;
-    match tree::opened_up(&folder, || unlinkat(&folder, last.as_c_str(), how)) {
+    match safe_walk::retry_with_owner_access(&folder, || unlinkat(&folder, last.as_c_str(), how)) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// What docket lays as root belongs to whom the workspace belongs to.
-fn own(made: BorrowedFd<'_>) -> io::Result<()> {
+fn set_workspace_owner(made: BorrowedFd<'_>) -> io::Result<()> {
     match workspace_owner() {
         Some((uid, gid)) => fchown(made, Some(uid), Some(gid)),
         None => Ok(()),

@@ -15,7 +15,7 @@ fn workspace(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn names_mean_something_where_git_and_docket_read_them() {
+fn names_are_protected_where_git_or_docket_reads_them() {
     let dir = workspace(&[
         (".git/config", "a"),
         (".git/hooks/post-commit", "b"),
@@ -31,8 +31,8 @@ fn names_mean_something_where_git_and_docket_read_them() {
         ("config", "plain"),
         ("docket.toml.md", "plain"),
     ]);
-    let seen = Protected::look(dir.path()).unwrap();
-    let tops: Vec<&str> = seen.tops.iter().map(|top| top.to_str().unwrap()).collect();
+    let seen = ProtectedPaths::scan(dir.path()).unwrap();
+    let tops: Vec<&str> = seen.roots.iter().map(|top| top.to_str().unwrap()).collect();
     let want = [
         ".git/config",
         ".git/hooks",
@@ -42,15 +42,15 @@ fn names_mean_something_where_git_and_docket_read_them() {
         "sub/docket.toml",
     ];
     assert_eq!(tops, want);
-    assert_eq!(seen.to_lay().len(), want.len());
+    assert_eq!(seen.read_only_paths().len(), want.len());
     assert_eq!(seen.restore(dir.path()).unwrap(), Vec::<String>::new());
 }
 
 #[test]
-fn what_came_goes_and_what_went_or_changed_comes_back() {
+fn added_entries_are_removed_and_lost_or_changed_ones_restored() {
     let dir = workspace(&[(".git/config", "[core]\n"), ("sub/docket.toml", "old"), ("src/a", "")]);
     let at = |path: &str| dir.path().join(path);
-    let before = Protected::look(dir.path()).unwrap();
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
     fs::create_dir_all(at(".git/hooks")).unwrap();
     fs::write(at(".git/hooks/pre-commit"), "evil").unwrap();
     fs::create_dir_all(at("new/deep/.git/hooks")).unwrap();
@@ -63,7 +63,7 @@ fn what_came_goes_and_what_went_or_changed_comes_back() {
     fs::write(at(".git/config/x"), "evil").unwrap();
     symlink("src", at("src/.git")).unwrap();
     let told = before.restore(dir.path()).unwrap();
-    assert_eq!(Protected::look(dir.path()).unwrap(), before);
+    assert_eq!(ProtectedPaths::scan(dir.path()).unwrap(), before);
     assert_eq!(fs::read(at(".git/config")).unwrap(), b"[core]\n");
     assert_eq!(fs::read(at("sub/docket.toml")).unwrap(), b"old");
     assert!(at("new/deep/.git/HEAD").exists() && !at("docket.toml").exists());
@@ -71,10 +71,10 @@ fn what_came_goes_and_what_went_or_changed_comes_back() {
 }
 
 #[test]
-fn a_folder_may_be_renamed_and_a_repository_removed() {
+fn folder_rename_and_repository_removal_are_allowed() {
     let dir =
         workspace(&[("sub/docket.toml", "own"), ("sub/a", "a"), (".git/config", "c"), (".git/HEAD", "")]);
-    let before = Protected::look(dir.path()).unwrap();
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
     fs::rename(dir.path().join("sub"), dir.path().join("moved")).unwrap();
     fs::remove_dir_all(dir.path().join(".git")).unwrap();
     assert_eq!(before.restore(dir.path()).unwrap(), Vec::<String>::new());
@@ -86,10 +86,10 @@ fn a_folder_may_be_renamed_and_a_repository_removed() {
 }
 
 #[test]
-fn nothing_is_followed_out() {
+fn links_out_of_the_workspace_are_not_followed() {
     let outside = workspace(&[("hooks/keep", "outside"), ("config", "outside")]);
     let dir = workspace(&[(".git/config", "own"), (".git/hooks/x", "own")]);
-    let before = Protected::look(dir.path()).unwrap();
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
     fs::remove_dir_all(dir.path().join(".git")).unwrap();
     symlink(outside.path(), dir.path().join(".git")).unwrap();
     before.restore(dir.path()).unwrap();
@@ -99,7 +99,7 @@ fn nothing_is_followed_out() {
 }
 
 /// Restores, and says what is under `.git`-like names afterwards.
-fn after(dir: &tempfile::TempDir, before: &Protected, gone: &[&str], kept: &[&str]) {
+fn assert_restored(dir: &tempfile::TempDir, before: &ProtectedPaths, gone: &[&str], kept: &[&str]) {
     before.restore(dir.path()).unwrap();
     for path in gone {
         assert!(fs::symlink_metadata(dir.path().join(path)).is_err(), "{path} is still there");
@@ -109,7 +109,7 @@ fn after(dir: &tempfile::TempDir, before: &Protected, gone: &[&str], kept: &[&st
     }
 }
 
-fn write(dir: &tempfile::TempDir, files: &[(&str, &str)]) {
+fn write_files(dir: &tempfile::TempDir, files: &[(&str, &str)]) {
     for (path, text) in files {
         let path = dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -118,11 +118,11 @@ fn write(dir: &tempfile::TempDir, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_sends_git_elsewhere_is_taken_away() {
+fn git_redirections_are_removed() {
     let dir =
         workspace(&[(".git/HEAD", ""), (".git/config", "own"), (".git/objects/x", ""), (".git/refs/x", "")]);
-    let before = Protected::look(dir.path()).unwrap();
-    write(
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
+    write_files(
         &dir,
         &[
             (".git/commondir", "c"),
@@ -161,11 +161,11 @@ fn what_sends_git_elsewhere_is_taken_away() {
         "src/deep/docket.toml",
     ];
     let kept = ["other/.git", ".git/worktrees/other/commondir", "bare/HEAD", "HEAD", ".git/config"];
-    after(&dir, &before, &gone, &kept);
+    assert_restored(&dir, &before, &gone, &kept);
 }
 
 #[test]
-fn repository_behind_a_commondir_is_taken_apart() {
+fn new_repository_behind_commondir_is_dismantled() {
     for (made, gone, kept) in [
         (
             &[("wt/m/HEAD", "ref: refs/heads/x"), ("wt/m/commondir", "../c"), ("c/config", "evil")][..],
@@ -198,63 +198,65 @@ fn repository_behind_a_commondir_is_taken_apart() {
             ("own/HEAD", "the project's"),
             ("other/commondir", "the project's"),
         ]);
-        let before = Protected::look(dir.path()).unwrap();
-        write(&dir, made);
-        after(&dir, &before, gone, kept);
+        let before = ProtectedPaths::scan(dir.path()).unwrap();
+        write_files(&dir, made);
+        assert_restored(&dir, &before, gone, kept);
         assert_eq!(fs::read(dir.path().join("own/HEAD")).unwrap(), b"the project's");
         assert_eq!(fs::read(dir.path().join("other/commondir")).unwrap(), b"the project's");
     }
 }
 
 #[test]
-fn links_and_executables_count_as_the_stores_of_a_repository() {
+fn links_and_executables_count_as_repository_stores() {
     let dir = workspace(&[("x/y", "")]);
-    let before = Protected::look(dir.path()).unwrap();
-    write(
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
+    write_files(
         &dir,
         &[("b/HEAD", ""), ("b/config", "evil"), ("b/hooks/update", "evil"), ("b/refs", "executable")],
     );
     symlink("../x", dir.path().join("b/objects")).unwrap();
-    after(&dir, &before, &["b/config", "b/hooks"], &["b/HEAD", "b/refs", "b/objects"]);
+    assert_restored(&dir, &before, &["b/config", "b/hooks"], &["b/HEAD", "b/refs", "b/objects"]);
 }
 
 #[test]
-fn a_copy_is_no_move() {
+fn copy_is_not_treated_as_move() {
     let dir = workspace(&[("lax/docket.toml", "lax"), ("other/x", "")]);
-    let before = Protected::look(dir.path()).unwrap();
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
     fs::copy(dir.path().join("lax/docket.toml"), dir.path().join("other/docket.toml")).unwrap();
-    after(&dir, &before, &["other/docket.toml"], &["lax/docket.toml"]);
+    assert_restored(&dir, &before, &["other/docket.toml"], &["lax/docket.toml"]);
 }
 
 #[test]
-fn nothing_is_too_deep() {
+fn deeply_nested_entries_are_protected() {
     let dir = workspace(&[("x", "")]);
-    let before = Protected::look(dir.path()).unwrap();
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
     let deep: PathBuf = (0..600).map(|_| "d").collect();
     fs::create_dir_all(dir.path().join(&deep).join(".git/hooks")).unwrap();
     fs::write(dir.path().join(&deep).join(".git/hooks/x"), "evil").unwrap();
     let inside: PathBuf = [PathBuf::from(".docket"), (0..400).map(|_| "e").collect()].iter().collect();
     fs::create_dir_all(dir.path().join(&inside)).unwrap();
     let hooks = deep.join(".git/hooks");
-    after(&dir, &before, &[hooks.to_str().unwrap(), ".docket"], &[deep.to_str().unwrap()]);
+    assert_restored(&dir, &before, &[hooks.to_str().unwrap(), ".docket"], &[deep.to_str().unwrap()]);
 }
 
 #[test]
-fn the_repositorys_own_is_held_whatever_else_there_is() {
+fn own_git_config_is_saved_regardless_of_other_files() {
     let large = "x".repeat(1024 * 1024);
     let mut files: Vec<(String, &str)> = (0..40).map(|n| (format!(".docket/{n}"), large.as_str())).collect();
     files.extend((0..150).map(|n| (format!(".a{n}/docket.toml"), "a")));
     files.push((".git/config".to_owned(), "own"));
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
     let dir = workspace(&files);
-    let before = Protected::look(dir.path()).unwrap();
-    assert!(before.to_lay().contains(&PathBuf::from(".git/config")));
+    let before = ProtectedPaths::scan(dir.path()).unwrap();
+    assert!(before.read_only_paths().contains(&PathBuf::from(".git/config")));
     fs::write(dir.path().join(".git/config"), "evil").unwrap();
     before.restore(dir.path()).unwrap();
     assert_eq!(fs::read(dir.path().join(".git/config")).unwrap(), b"own");
     // What was not held is not taken away as if it could come back.
-    let large = |(path, held): (&PathBuf, &Held)| matches!(held, Held::Large { .. }).then(|| path.clone());
-    let path = before.found.iter().find_map(large).unwrap();
+    let large = |(path, held): (&PathBuf, &SavedEntry)| {
+        matches!(held, SavedEntry::Large { .. }).then(|| path.clone())
+    };
+    let path = before.entries.iter().find_map(large).unwrap();
     fs::write(dir.path().join(&path), "evil").unwrap();
     assert!(before.restore(dir.path()).unwrap_err().to_string().contains(path.to_str().unwrap()));
     assert!(dir.path().join(&path).exists());
@@ -262,7 +264,7 @@ fn the_repositorys_own_is_held_whatever_else_there_is() {
 
 /// As a user who is no root: a folder without rights is docket's own all the same.
 #[test]
-fn a_folder_that_is_closed_hides_nothing() {
+fn unreadable_folder_hides_nothing() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     const USER: u32 = 12_345;
     let dir = workspace(&[("x", "")]);
@@ -272,30 +274,30 @@ fn a_folder_that_is_closed_hides_nothing() {
             // Of this thread alone.
             nix::unistd::setfsuid(USER.into());
         }
-        let before = Protected::look(dir.path()).unwrap();
+        let before = ProtectedPaths::scan(dir.path()).unwrap();
         let close = |path: &str, mode| {
             fs::set_permissions(dir.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
         };
-        write(&dir, &[("z/.git/hooks/x", "evil"), ("z/docket.toml", "evil"), (".docket/x", "evil")]);
+        write_files(&dir, &[("z/.git/hooks/x", "evil"), ("z/docket.toml", "evil"), (".docket/x", "evil")]);
         close("z/.git/hooks", 0o555);
         close("z/.git", 0o300);
         close("z", 0o000);
         close(".docket", 0o555);
         assert!(fs::read_dir(dir.path().join("z")).is_err(), "control");
         before.restore(dir.path()).unwrap();
-        after(&dir, &before, &["z/.git/hooks", "z/docket.toml", ".docket"], &["z/.git"]);
+        assert_restored(&dir, &before, &["z/.git/hooks", "z/docket.toml", ".docket"], &["z/.git"]);
     };
     std::thread::spawn(act).join().unwrap();
 }
 
 #[test]
-fn what_one_command_planted_is_not_another_ones_beginning() {
+fn concurrent_commands_share_one_baseline() {
     let dir = workspace(&[("x", "")]);
-    let first = Baseline::begin(dir.path()).unwrap();
-    write(&dir, &[(".git/hooks/pre-commit", "evil")]);
-    let second = Baseline::begin(dir.path()).unwrap();
-    assert_eq!(first.end().unwrap(), Vec::<String>::new(), "a command is still in it");
-    let told = second.end().unwrap();
+    let first = WorkspaceBaseline::begin(dir.path()).unwrap();
+    write_files(&dir, &[(".git/hooks/pre-commit", "evil")]);
+    let second = WorkspaceBaseline::begin(dir.path()).unwrap();
+    assert_eq!(first.restore().unwrap(), Vec::<String>::new(), "a command is still in it");
+    let told = second.restore().unwrap();
     assert!(told.contains(&".git/hooks/pre-commit".to_owned()), "{told:?}");
     assert!(!dir.path().join(".git/hooks").exists());
 }

@@ -12,7 +12,7 @@ pub(super) fn is_global(address: IpAddr) -> bool {
 }
 
 /// Set aside by IANA's registry, with the length of the prefix.
-const SET_ASIDE: [(Ipv4Addr, u32); 14] = [
+const RESERVED_RANGES: [(Ipv4Addr, u32); 14] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -34,7 +34,7 @@ fn is_global_v4(address: Ipv4Addr) -> bool {
     let within = |(prefix, length): &(Ipv4Addr, u32)| {
         (address.to_bits() ^ prefix.to_bits()).checked_shr(32 - length).unwrap_or(0) == 0
     };
-    !SET_ASIDE.iter().any(within)
+    !RESERVED_RANGES.iter().any(within)
 }
 
 /// Only 2000::/3 is given out; of that not Teredo and its neighbours, documentation, and 6to4, which holds an address of
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_anybody_could_have_is_global() {
+    fn only_public_internet_addresses_are_global() {
         for good in [
             "1.1.1.1",
             "8.8.8.8",

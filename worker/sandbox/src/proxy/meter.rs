@@ -6,73 +6,73 @@ use std::{
 };
 
 use docket_schema::{
-    policy::{AllowList, Place},
-    tool::{NetworkSeen, PLACES_MAX, PlaceReached, PlaceRefused},
+    policy::{AllowList, HostPort},
+    tool::{NETWORK_HOSTS_MAX, NetworkActivity, ReachedHost, RefusedHost},
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::serve::IDLE;
+use super::connection::IDLE_TIMEOUT;
 
 /// Characters of a place that a program asked for, and of why it was refused.
 const TEXT_CHARS_MAX: usize = 300;
 
 /// The count of one call.
-pub(super) struct Meter {
-    pub(super) allow: Arc<AllowList>,
-    count: Mutex<Count>,
+pub(super) struct NetworkMeter {
+    pub(super) allow_list: Arc<AllowList>,
+    usage: Mutex<NetworkUsage>,
 }
 
 #[derive(Default)]
-struct Count {
-    seen: NetworkSeen,
+struct NetworkUsage {
+    seen: NetworkActivity,
     bytes: u64,
 }
 
-impl Meter {
+impl NetworkMeter {
     pub(super) fn new(allow: Arc<AllowList>) -> Self {
-        Self { allow, count: Mutex::default() }
+        Self { allow_list: allow, usage: Mutex::default() }
     }
 
-    fn count(&self) -> MutexGuard<'_, Count> {
+    fn lock_usage(&self) -> MutexGuard<'_, NetworkUsage> {
         // Numbers are whole whoever panicked.
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was seen so far.
-    pub(super) fn seen(&self) -> NetworkSeen {
-        self.count().seen.clone()
+    pub(super) fn snapshot(&self) -> NetworkActivity {
+        self.lock_usage().seen.clone()
     }
 
     /// Notes a refusal.
-    pub(super) fn refused(&self, place: &str, why: &str) {
+    pub(super) fn record_refusal(&self, place: &str, why: &str) {
         // Both hold what a program wrote.
         let shown = |text: &str| -> String {
             let plain = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
             text.chars().take(TEXT_CHARS_MAX).map(plain).collect()
         };
         let (place, why) = (shown(place), shown(why));
-        let mut count = self.count();
+        let mut count = self.lock_usage();
         let seen = &mut count.seen;
         match seen.refused.iter().position(|one| one.place == place && one.why == why) {
             Some(at) => seen.refused[at].times = seen.refused[at].times.saturating_add(1),
-            None if seen.refused.len() < PLACES_MAX => {
-                seen.refused.push(PlaceRefused { place, why, times: 1 });
+            None if seen.refused.len() < NETWORK_HOSTS_MAX => {
+                seen.refused.push(RefusedHost { place, why, times: 1 });
             }
             None => seen.left_out = seen.left_out.saturating_add(1),
         }
     }
 
     /// Notes a connection to a place.
-    pub(super) fn reached(&self, place: &Place) -> Line<'_> {
+    pub(super) fn record_connection(&self, place: &HostPort) -> MeteredConnection<'_> {
         let name = place.to_string();
-        let mut count = self.count();
+        let mut count = self.lock_usage();
         let seen = &mut count.seen;
         let known = seen.reached.iter().position(|one| one.place == name);
         let at = match known {
             Some(at) => Some(at),
-            None if seen.reached.len() < PLACES_MAX => {
+            None if seen.reached.len() < NETWORK_HOSTS_MAX => {
                 let one =
-                    PlaceReached { place: name.clone(), connections: 0, sent_bytes: 0, received_bytes: 0 };
+                    ReachedHost { place: name.clone(), connections: 0, sent_bytes: 0, received_bytes: 0 };
                 seen.reached.push(one);
                 Some(seen.reached.len() - 1)
             }
@@ -83,58 +83,58 @@ impl Meter {
             None => seen.left_out = seen.left_out.saturating_add(1),
         }
         drop(count);
-        Line { meter: self, name, at, heard: Mutex::new(Instant::now()) }
+        MeteredConnection { meter: self, name, index: at, last_activity: Mutex::new(Instant::now()) }
     }
 }
 
 /// One connection outwards.
-pub(super) struct Line<'a> {
-    meter: &'a Meter,
+pub(super) struct MeteredConnection<'a> {
+    meter: &'a NetworkMeter,
     name: String,
-    at: Option<usize>,
-    heard: Mutex<Instant>,
+    index: Option<usize>,
+    last_activity: Mutex<Instant>,
 }
 
-impl Line<'_> {
+impl MeteredConnection<'_> {
     /// Counts bytes that are about to be sent.
     ///
     /// # Errors
     /// They are more than the call may have.
-    pub(super) fn sends(&self, bytes: usize) -> io::Result<()> {
-        self.counts(bytes, |one| &mut one.sent_bytes)
+    pub(super) fn count_sent(&self, bytes: usize) -> io::Result<()> {
+        self.count_bytes(bytes, |one| &mut one.sent_bytes)
     }
 
     /// Counts bytes that were received.
     ///
     /// # Errors
     /// As [`Line::sends`].
-    pub(super) fn received(&self, bytes: usize) -> io::Result<()> {
-        self.counts(bytes, |one| &mut one.received_bytes)
+    pub(super) fn count_received(&self, bytes: usize) -> io::Result<()> {
+        self.count_bytes(bytes, |one| &mut one.received_bytes)
     }
 
-    fn counts(&self, bytes: usize, of: impl Fn(&mut PlaceReached) -> &mut u64) -> io::Result<()> {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        let bytes_max = self.meter.allow.bytes_max;
-        let mut count = self.meter.count();
+    fn count_bytes(&self, bytes: usize, of: impl Fn(&mut ReachedHost) -> &mut u64) -> io::Result<()> {
+        *self.last_activity.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let bytes_max = self.meter.allow_list.bytes_max;
+        let mut count = self.meter.lock_usage();
         count.bytes = count.bytes.saturating_add(bytes as u64);
         if count.bytes > bytes_max {
             drop(count);
             let why = format!("the {bytes_max} bytes are used up that one call may send and receive");
-            self.meter.refused(&self.name, &why);
+            self.meter.record_refusal(&self.name, &why);
             return Err(io::Error::other(why));
         }
-        if let Some(one) = self.at.and_then(|at| count.seen.reached.get_mut(at)) {
+        if let Some(one) = self.index.and_then(|at| count.seen.reached.get_mut(at)) {
             *of(one) += bytes as u64;
         }
         Ok(())
     }
 
     /// Ends once nothing was sent or received for [`IDLE`].
-    pub(super) async fn idle(&self) {
+    pub(super) async fn wait_until_idle(&self) {
         loop {
-            let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            sleep_until(heard + IDLE).await;
-            if *self.heard.lock().unwrap_or_else(PoisonError::into_inner) == heard {
+            let heard = *self.last_activity.lock().unwrap_or_else(PoisonError::into_inner);
+            sleep_until(heard + IDLE_TIMEOUT).await;
+            if *self.last_activity.lock().unwrap_or_else(PoisonError::into_inner) == heard {
                 return;
             }
         }

@@ -13,14 +13,14 @@
 //! the list names a tunnel may hold something else than TLS, as ssh; at 443 it may not.
 
 mod address;
-mod body;
-mod head;
-mod hello;
+mod call_proxy;
+mod client_hello;
+mod connection;
+mod http_body;
+mod http_head;
+mod incoming_stream;
 mod meter;
-mod serve;
-mod stream;
 #[cfg(test)]
 mod tests;
-mod uplink;
 
-pub(super) use uplink::Uplink;
+pub(super) use call_proxy::CallProxy;

@@ -1,11 +1,11 @@
 //! What commands may use together, and what they may not change in the workspace they may write.
 
-use docket_schema::tool::Exceeded;
+use docket_schema::tool::ExceededResource;
 
 use super::*;
-use crate::{Layer, Limits, probe_host};
+use crate::{Limits, SandboxLayer, probe_host};
 
-fn small() -> Limits {
+fn small_limits() -> Limits {
     Limits {
         memory_bytes: 96 << 20,
         processes: 60,
@@ -15,17 +15,17 @@ fn small() -> Limits {
     }
 }
 
-async fn bounded(fixture: &Fixture, backend: BackendChoice) -> Sandbox {
-    let mut config = fixture.config(backend);
-    config.limits = small();
+async fn sandbox_with_small_limits(fixture: &SandboxFixture, backend: BackendChoice) -> Sandbox {
+    let mut config = fixture.sandbox_config(backend);
+    config.limits = small_limits();
     Sandbox::prepare(config).await.unwrap()
 }
 
 /// Whether this host lets docket make control groups; says so where it does not.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
-fn groups() -> bool {
+fn has_cgroups() -> bool {
     let host = probe_host();
-    let state = host.layers.iter().find(|state| state.layer == Layer::Cgroup).unwrap();
+    let state = host.layers.iter().find(|state| state.layer == SandboxLayer::Cgroup).unwrap();
     match &state.missing_because {
         None => true,
         Some(why) => {
@@ -36,29 +36,29 @@ fn groups() -> bool {
 }
 
 #[tokio::test]
-async fn memory_is_bounded_in_sum_and_the_private_folders_count() {
-    if !groups() {
+async fn total_memory_is_limited_including_private_folders() {
+    if !has_cgroups() {
         return;
     }
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
-        assert!(sandbox.report().active.contains(&Layer::Cgroup), "{backend:?}");
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
+        assert!(sandbox.report().active.contains(&SandboxLayer::Cgroup), "{backend:?}");
         // Each for itself is small; together they are not.
         let many =
             "for n in 1 2 3 4 5 6; do head -c 40000000 /dev/zero | tail -n 1 | (sleep 2; cat) & done; wait";
         for line in ["head -c 300000000 /dev/zero | tail -n 1", "head -c 300000000 /dev/zero > /tmp/x", many]
         {
             assert_eq!(
-                shell(&sandbox, line).await.ended,
-                Ended::Exceeded(Exceeded::Memory),
+                run_shell(&sandbox, line).await.exit,
+                CommandExit::Exceeded(ExceededResource::Memory),
                 "{backend:?} {line}"
             );
         }
-        let after = shell(&sandbox, "head -c 10000000 /dev/zero | tail -n 1 | wc -c").await;
+        let after = run_shell(&sandbox, "head -c 10000000 /dev/zero | tail -n 1 | wc -c").await;
         assert_eq!(
-            (after.ended, text(&after.stdout.bytes).trim()),
-            (Ended::Exit(0), "10000000"),
+            (after.exit, to_text(&after.stdout.bytes).trim()),
+            (CommandExit::Exit(0), "10000000"),
             "{backend:?}"
         );
     }
@@ -66,94 +66,99 @@ async fn memory_is_bounded_in_sum_and_the_private_folders_count() {
 
 /// bubblewrap knows no limit on the files of a private folder; what the kernel keeps of each counts as memory.
 #[tokio::test]
-async fn empty_files_in_a_private_folder_come_to_an_end() {
-    if !groups() {
+async fn empty_files_in_a_private_folder_are_limited() {
+    if !has_cgroups() {
         return;
     }
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
         // Some 130,000 fill the memory.
         let line = "i=0; while [ $i -lt 400000 ]; do : > /tmp/f$i || break; i=$((i + 1)); done; \
                     [ $i -lt 400000 ] || echo without end";
-        let full = shell(&sandbox, line).await;
-        let said = text(&full.stdout.bytes) + &text(&full.stderr.bytes);
+        let full = run_shell(&sandbox, line).await;
+        let said = to_text(&full.stdout.bytes) + &to_text(&full.stderr.bytes);
         let refused = said.contains("No space left");
         assert!(
-            full.ended == Ended::Exceeded(Exceeded::Memory) || refused,
+            full.exit == CommandExit::Exceeded(ExceededResource::Memory) || refused,
             "{backend:?}: {:?} {said}",
-            full.ended
+            full.exit
         );
         // The kernel takes its time to give back what it kept of so many: until then a command may be ended for
         // memory, and for no other reason.
         let mut refused = Vec::new();
         loop {
-            let after = shell(&sandbox, ": > /tmp/again && echo room").await;
-            if text(&after.stdout.bytes).trim() == "room" {
+            let after = run_shell(&sandbox, ": > /tmp/again && echo room").await;
+            if to_text(&after.stdout.bytes).trim() == "room" {
                 break;
             }
-            let said = text(&after.stderr.bytes);
-            assert_eq!(after.ended, Ended::Exceeded(Exceeded::Memory), "{backend:?}: {said}");
-            refused.push(after.ended);
+            let said = to_text(&after.stderr.bytes);
+            assert_eq!(after.exit, CommandExit::Exceeded(ExceededResource::Memory), "{backend:?}: {said}");
+            refused.push(after.exit);
             assert!(refused.len() < 100, "{backend:?}: there is never room again");
         }
     }
 }
 
 #[tokio::test]
-async fn a_fork_bomb_is_ended_and_the_next_command_runs() {
-    if !has("python3") {
+async fn fork_bomb_is_killed_and_the_next_command_runs() {
+    if !has_program("python3") {
         return;
     }
-    if !groups() {
+    if !has_cgroups() {
         return;
     }
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
         let bomb =
             "import os,time\nwhile True:\n  try:\n    os.fork()\n  except OSError:\n    time.sleep(0.01)";
         let out = sandbox.run(CommandSpec {
             timeout: Duration::from_secs(60),
             ..CommandSpec::new(["python3", "-c", bomb])
         });
-        assert_eq!(out.await.unwrap().ended, Ended::Exceeded(Exceeded::Processes), "{backend:?}");
-        let few = shell(&sandbox, "for n in 1 2 3 4 5 6 7 8 9; do sleep 0.1 & done; wait; echo done").await;
-        assert_eq!(text(&few.stdout.bytes), "done\n", "{backend:?}");
+        assert_eq!(
+            out.await.unwrap().exit,
+            CommandExit::Exceeded(ExceededResource::Processes),
+            "{backend:?}"
+        );
+        let few =
+            run_shell(&sandbox, "for n in 1 2 3 4 5 6 7 8 9; do sleep 0.1 & done; wait; echo done").await;
+        assert_eq!(to_text(&few.stdout.bytes), "done\n", "{backend:?}");
     }
 }
 
 #[tokio::test]
-async fn the_workspace_is_bounded_in_bytes_and_in_files() {
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
+async fn workspace_is_limited_in_bytes_and_files() {
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
         for line in [
             "head -c 200000000 /dev/zero > big; sleep 20",
             "for n in 1 2 3 4 5 6 7 8; do head -c 20000000 /dev/zero > part$n; sleep 0.1; done; sleep 20",
             "i=0; while [ $i -lt 100000 ]; do : > f$i; i=$((i+1)); done; sleep 20",
         ] {
-            let out = shell(&sandbox, line).await;
-            assert_eq!(out.ended, Ended::Exceeded(Exceeded::Disk), "{backend:?} {line}");
+            let out = run_shell(&sandbox, line).await;
+            assert_eq!(out.exit, CommandExit::Exceeded(ExceededResource::Disk), "{backend:?} {line}");
             assert!(out.duration_ms < 19_000);
             // Room can be made again.
-            let out = shell(&sandbox, "find . -type f -delete; echo done").await;
-            assert_eq!(text(&out.stdout.bytes), "done\n", "{backend:?}");
+            let out = run_shell(&sandbox, "find . -type f -delete; echo done").await;
+            assert_eq!(to_text(&out.stdout.bytes), "done\n", "{backend:?}");
         }
         assert_eq!(
-            shell(&sandbox, "head -c 9000000 /dev/zero > fits && rm fits").await.ended,
-            Ended::Exit(0)
+            run_shell(&sandbox, "head -c 9000000 /dev/zero > fits && rm fits").await.exit,
+            CommandExit::Exit(0)
         );
     }
 }
 
 #[tokio::test]
-async fn a_flood_of_output_is_ended_and_both_ends_of_it_are_kept() {
-    let fixture = Fixture::new();
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
-        let out = shell(&sandbox, "echo first; yes").await;
-        assert_eq!(out.ended, Ended::Exceeded(Exceeded::Output), "{backend:?}");
+async fn output_flood_is_killed_and_head_and_tail_are_kept() {
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
+        let out = run_shell(&sandbox, "echo first; yes").await;
+        assert_eq!(out.exit, CommandExit::Exceeded(ExceededResource::Output), "{backend:?}");
         assert!(
             out.stdout.bytes.starts_with(b"first\n")
                 && out.stdout.bytes.ends_with(b"y\n")
@@ -164,11 +169,11 @@ async fn a_flood_of_output_is_ended_and_both_ends_of_it_are_kept() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_sandbox_is_left_in_the_hosts_groups() {
-    if !groups() {
+async fn sandbox_cgroups_are_removed() {
+    if !has_cgroups() {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = SandboxFixture::new();
     let mine = format!("-{}-", std::process::id());
     let left = || -> Vec<String> {
         let all = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
@@ -186,8 +191,8 @@ async fn nothing_of_a_sandbox_is_left_in_the_hosts_groups() {
             .collect()
     };
     // Other tests of this process have theirs: the number of this one's is what it adds.
-    let sandbox = bounded(&fixture, BackendChoice::Namespaces).await;
-    shell(&sandbox, "true").await;
+    let sandbox = sandbox_with_small_limits(&fixture, BackendChoice::Namespaces).await;
+    run_shell(&sandbox, "true").await;
     let name = sandbox.group_name().unwrap();
     assert!(left().contains(&name), "control");
     drop(sandbox);
@@ -202,11 +207,11 @@ async fn nothing_of_a_sandbox_is_left_in_the_hosts_groups() {
 }
 
 #[tokio::test]
-async fn hooks_and_configuration_that_are_not_there_yet_cannot_come_to_be() {
-    let fixture = Fixture::new();
+async fn new_hooks_and_configuration_are_removed() {
+    let fixture = SandboxFixture::new();
     fixture.write(".git/HEAD", "ref: refs/heads/main\n");
     fixture.write("sub/docket.toml", "own\n");
-    for backend in walls() {
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
         for line in [
             "mkdir -p .git/hooks && echo evil > .git/hooks/post-checkout",
@@ -218,7 +223,7 @@ async fn hooks_and_configuration_that_are_not_there_yet_cannot_come_to_be() {
             "echo evil > DOCKET.TOML; mkdir -p c/.GIT/Hooks; echo evil > c/.GIT/Hooks/x",
             "(sleep 1; echo evil > docket.toml) & setsid sh -c 'sleep 1; echo evil > docket.toml' &",
         ] {
-            shell(&sandbox, line).await;
+            run_shell(&sandbox, line).await;
             let mut evil = Vec::new();
             for entry in
                 ignore::WalkBuilder::new(fixture.workspace()).standard_filters(false).build().flatten()
@@ -243,95 +248,108 @@ async fn hooks_and_configuration_that_are_not_there_yet_cannot_come_to_be() {
             "own\n",
             "{backend:?}"
         );
-        let out = shell(
+        let out = run_shell(
             &sandbox,
             "git init -q made && cd made && git commit -q --allow-empty -m one && git log --format=%s",
         )
         .await;
-        assert_eq!((out.ended, text(&out.stdout.bytes).as_str()), (Ended::Exit(0), "one\n"), "{backend:?}");
-        assert!(out.put_back.iter().any(|path| path == "made/.git/config"), "{:?}", out.put_back);
-        let out = shell(&sandbox, "cd made && git log --format=%s && rm -rf ../made").await;
-        assert_eq!(text(&out.stdout.bytes), "one\n", "it goes on without its configuration");
+        assert_eq!(
+            (out.exit, to_text(&out.stdout.bytes).as_str()),
+            (CommandExit::Exit(0), "one\n"),
+            "{backend:?}"
+        );
+        assert!(out.restored_paths.iter().any(|path| path == "made/.git/config"), "{:?}", out.restored_paths);
+        let out = run_shell(&sandbox, "cd made && git log --format=%s && rm -rf ../made").await;
+        assert_eq!(to_text(&out.stdout.bytes), "one\n", "it goes on without its configuration");
     }
 }
 
 /// Somebody of the host's listens in the workspace: a debugger, a daemon of git's.
 #[tokio::test]
-async fn sockets_and_pipes_of_the_host_in_the_workspace_lead_to_nobody() {
+async fn host_sockets_and_pipes_in_the_workspace_are_unreachable() {
     use std::{io::Read as _, os::unix::net::UnixListener};
-    if !has("python3") {
+    if !has_program("python3") {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = SandboxFixture::new();
     let socket = UnixListener::bind(fixture.workspace().join("host.sock")).unwrap();
     socket.set_nonblocking(true).unwrap();
     let fifo = fixture.workspace().join("host.fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
     for path in ["host.sock", "host.fifo"] {
         let path = fixture.workspace().join(path);
-        fixture.own(&path);
+        fixture.set_workspace_owner(&path);
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     }
     let mut reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
     let code = "import socket,sys\nfor p in ('host.sock','./host.sock'):\n  s=socket.socket(1)\n  try: s.connect(p); print('reached')\n  except OSError as e: print('refused')";
     let line = format!("python3 -c \"{code}\"; echo told > host.fifo");
-    for backend in walls() {
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
-        let out = shell(&sandbox, &line).await;
-        assert_eq!(text(&out.stdout.bytes), "refused\nrefused\n", "{backend:?} {}", text(&out.stderr.bytes));
+        let out = run_shell(&sandbox, &line).await;
+        assert_eq!(
+            to_text(&out.stdout.bytes),
+            "refused\nrefused\n",
+            "{backend:?} {}",
+            to_text(&out.stderr.bytes)
+        );
         assert!(socket.accept().is_err(), "{backend:?}");
         assert!(reader.read(&mut [0; 8]).is_err(), "{backend:?}");
         // One's own work as they always do.
         let own = "import socket\na=socket.socket(1); a.bind('own.sock'); a.listen(1)\nb=socket.socket(1); b.connect('own.sock'); print('own')";
-        let out = shell(
+        let out = run_shell(
             &sandbox,
             &format!("python3 -c \"{own}\"; rm own.sock && mkfifo p && (echo x > p &) && cat p && rm p"),
         )
         .await;
-        assert_eq!(text(&out.stdout.bytes), "own\nx\n", "{backend:?} {}", text(&out.stderr.bytes));
+        assert_eq!(to_text(&out.stdout.bytes), "own\nx\n", "{backend:?} {}", to_text(&out.stderr.bytes));
     }
     nix::unistd::write(&reader, b"x").unwrap();
     assert_eq!(reader.read(&mut [0; 8]).unwrap(), 1, "control: the pipe has a reader");
 }
 
 #[tokio::test]
-async fn files_without_a_name_count() {
-    if !has("python3") {
+async fn deleted_open_files_count_as_disk_usage() {
+    if !has_program("python3") {
         return;
     }
-    if !groups() {
+    if !has_cgroups() {
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = SandboxFixture::new();
     let code = "import os,time\nf=open('x','wb'); os.unlink('x')\nfor n in range(200): f.write(b'y'*(1<<20))\nf.flush(); time.sleep(20)";
-    for backend in walls() {
-        let sandbox = bounded(&fixture, backend).await;
+    for backend in sandboxed_backends() {
+        let sandbox = sandbox_with_small_limits(&fixture, backend).await;
         let spec =
             CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::new(["python3", "-c", code]) };
-        assert_eq!(sandbox.run(spec).await.unwrap().ended, Ended::Exceeded(Exceeded::Disk), "{backend:?}");
+        assert_eq!(
+            sandbox.run(spec).await.unwrap().exit,
+            CommandExit::Exceeded(ExceededResource::Disk),
+            "{backend:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_command_that_is_stopped_leaves_nothing_planted() {
-    use crate::Heard;
-    let fixture = Fixture::new();
-    for backend in walls() {
+async fn stopped_command_leaves_no_hooks() {
+    use crate::CommandIo;
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
         let (stop, stopped) = tokio::sync::watch::channel(false);
-        let heard = Heard { stop: Some(stopped), ..Heard::default() };
+        let heard = CommandIo { stop: Some(stopped), ..CommandIo::default() };
         let line = "mkdir -p .git/hooks && echo evil > .git/hooks/x && touch began && sleep 60";
         let running = tokio::spawn({
             let sandbox = sandbox.clone();
-            async move { sandbox.run_heard(spec(line), heard).await }
+            async move { sandbox.run_with_io(shell_spec(line), heard).await }
         });
         while !fixture.workspace().join("began").exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         stop.send(true).unwrap();
         let out = running.await.unwrap().unwrap();
-        assert_eq!(out.ended, Ended::TimedOut, "{backend:?}");
+        assert_eq!(out.exit, CommandExit::TimedOut, "{backend:?}");
         assert!(!fixture.workspace().join(".git/hooks").exists());
         fs::remove_dir_all(fixture.workspace().join(".git")).unwrap();
         fs::remove_file(fixture.workspace().join("began")).unwrap();
@@ -339,9 +357,9 @@ async fn a_command_that_is_stopped_leaves_nothing_planted() {
 }
 
 #[tokio::test]
-async fn the_workspaces_own_repository_stays_where_it_is() {
-    for backend in walls() {
-        let fixture = Fixture::new();
+async fn workspace_repository_cannot_be_moved() {
+    for backend in sandboxed_backends() {
+        let fixture = SandboxFixture::new();
         for (path, bytes) in
             [("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n"), ("refs/x", ""), ("objects/x", "")]
         {
@@ -349,11 +367,12 @@ async fn the_workspaces_own_repository_stays_where_it_is() {
         }
         let sandbox = fixture.sandbox(backend).await;
         let out =
-            shell(&sandbox, "git add -A && git commit -q --allow-empty -m one && git log --format=%s").await;
-        let said = text(&out.stderr.bytes);
+            run_shell(&sandbox, "git add -A && git commit -q --allow-empty -m one && git log --format=%s")
+                .await;
+        let said = to_text(&out.stderr.bytes);
         assert_eq!(
-            (out.ended, text(&out.stdout.bytes).as_str()),
-            (Ended::Exit(0), "one\n"),
+            (out.exit, to_text(&out.stdout.bytes).as_str()),
+            (CommandExit::Exit(0), "one\n"),
             "{backend:?} {said}"
         );
         for line in [
@@ -362,7 +381,7 @@ async fn the_workspaces_own_repository_stays_where_it_is() {
             "mkdir x; mv -T --exchange x .git",
             "rm -rf .git",
         ] {
-            assert_ne!(shell(&sandbox, line).await.ended, Ended::Exit(0), "{backend:?} {line}");
+            assert_ne!(run_shell(&sandbox, line).await.exit, CommandExit::Exit(0), "{backend:?} {line}");
             let config = fs::read_to_string(fixture.workspace().join(".git/config")).unwrap();
             assert_eq!(config, "[core]\n", "{backend:?} {line}");
         }

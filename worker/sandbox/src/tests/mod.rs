@@ -3,12 +3,12 @@
 //! The test binary is its own init and its own probe: the hook below runs before `main`, while there is one
 //! thread, exactly where the real binary's `main` asks.
 
-mod ends;
+mod command_ends;
+mod isolation;
 mod limits;
 mod network;
 mod probe;
 pub(super) mod servers;
-mod walls;
 
 use std::{
     fs,
@@ -20,15 +20,15 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    BackendChoice, CommandOutput, CommandSpec, Ended, Sandbox, SandboxConfig, SandboxError, init_call,
-    sandbox_init_main, workspace_owner,
+    BackendChoice, CommandExit, CommandOutput, CommandSpec, Sandbox, SandboxConfig, SandboxError,
+    sandbox_init_args, sandbox_init_main, workspace_owner,
 };
 
 extern "C" fn before_main() {
-    if let Some(args) = init_call(std::env::args_os()) {
+    if let Some(args) = sandbox_init_args(std::env::args_os()) {
         sandbox_init_main(args);
     }
-    probe::answer_if_asked();
+    probe::run_if_requested();
 }
 
 #[used]
@@ -37,16 +37,16 @@ extern "C" fn before_main() {
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
 /// A workspace that commands may write, and what belongs to it.
-struct Fixture {
+struct SandboxFixture {
     dir: TempDir,
 }
 
-impl Fixture {
+impl SandboxFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fixture = Self { dir };
         fs::create_dir(fixture.workspace()).unwrap();
-        fixture.own(&fixture.workspace());
+        fixture.set_workspace_owner(&fixture.workspace());
         fixture
     }
 
@@ -54,7 +54,7 @@ impl Fixture {
         self.dir.path().join("workspace")
     }
 
-    fn own(&self, path: &Path) {
+    fn set_workspace_owner(&self, path: &Path) {
         if let Some((uid, gid)) = workspace_owner() {
             chown(path, Some(uid), Some(gid)).unwrap();
         }
@@ -66,22 +66,24 @@ impl Fixture {
             let folder = self.workspace().join(folder);
             if !folder.exists() {
                 fs::create_dir(&folder).unwrap();
-                self.own(&folder);
+                self.set_workspace_owner(&folder);
             }
         }
         fs::write(&path, text).unwrap();
-        self.own(&path);
+        self.set_workspace_owner(&path);
         path
     }
 
-    fn config(&self, backend: BackendChoice) -> SandboxConfig {
+    fn sandbox_config(&self, backend: BackendChoice) -> SandboxConfig {
         let mut config = SandboxConfig::new(backend, &self.workspace());
         config.readonly.push(own_binary());
         config
     }
 
     async fn sandbox(&self, backend: BackendChoice) -> Sandbox {
-        Sandbox::prepare(self.config(backend)).await.unwrap_or_else(|error| panic!("{backend:?}: {error:?}"))
+        Sandbox::prepare(self.sandbox_config(backend))
+            .await
+            .unwrap_or_else(|error| panic!("{backend:?}: {error:?}"))
     }
 }
 
@@ -91,9 +93,9 @@ fn own_binary() -> PathBuf {
 
 /// Those with walls that can be had here; says which cannot.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
-fn walls() -> Vec<BackendChoice> {
+fn sandboxed_backends() -> Vec<BackendChoice> {
     let mut all = vec![BackendChoice::Namespaces];
-    if super::host::bubblewrap().is_some() {
+    if super::host::find_bubblewrap().is_some() {
         all.push(BackendChoice::Bubblewrap);
     } else {
         eprintln!("bubblewrap is not installed here: its backend was not tried");
@@ -103,7 +105,7 @@ fn walls() -> Vec<BackendChoice> {
 
 /// Whether a program is installed. Where `CI` is set, a missing one fails the test.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
-fn has(program: &str) -> bool {
+fn has_program(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_installed = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     assert!(is_installed || std::env::var_os("CI").is_none(), "CI needs {program}; .ci/run installs it");
@@ -113,15 +115,15 @@ fn has(program: &str) -> bool {
     is_installed
 }
 
-async fn shell(sandbox: &Sandbox, line: &str) -> CommandOutput {
-    sandbox.run(spec(line)).await.unwrap_or_else(|error| panic!("{line}: {error:?}"))
+async fn run_shell(sandbox: &Sandbox, line: &str) -> CommandOutput {
+    sandbox.run(shell_spec(line)).await.unwrap_or_else(|error| panic!("{line}: {error:?}"))
 }
 
-fn spec(line: &str) -> CommandSpec {
+fn shell_spec(line: &str) -> CommandSpec {
     CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::shell(line) }
 }
 
-fn text(bytes: &[u8]) -> String {
+fn to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -133,9 +135,9 @@ async fn probe_inside(sandbox: &Sandbox, args: &[&str]) -> i32 {
         .run(CommandSpec { timeout: Duration::from_secs(60), ..CommandSpec::new(argv) })
         .await
         .unwrap();
-    match out.ended {
-        Ended::Exit(status) => status,
-        other => panic!("probe {args:?}: {other:?} {}", text(&out.stderr.bytes)),
+    match out.exit {
+        CommandExit::Exit(status) => status,
+        other => panic!("probe {args:?}: {other:?} {}", to_text(&out.stderr.bytes)),
     }
 }
 

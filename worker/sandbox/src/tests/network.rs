@@ -3,32 +3,32 @@
 use std::sync::Arc;
 
 use docket_schema::{
-    policy::{AllowList, Network},
-    tool::NetworkSeen,
+    policy::{AllowList, NetworkPolicy},
+    tool::NetworkActivity,
 };
 
 use super::{servers, *};
 
-fn granted(hosts: &[String], line: &str) -> CommandSpec {
-    let network = Network { hosts: hosts.to_vec(), ..Network::default() };
-    CommandSpec { network: AllowList::of([&network]).map(Arc::new), ..spec(line) }
+fn spec_with_network(hosts: &[String], line: &str) -> CommandSpec {
+    let network = NetworkPolicy { hosts: hosts.to_vec(), ..NetworkPolicy::default() };
+    CommandSpec { network: AllowList::from_policies([&network]).map(Arc::new), ..shell_spec(line) }
 }
 
-async fn run(sandbox: &Sandbox, spec: CommandSpec) -> (String, NetworkSeen) {
+async fn run_with_network(sandbox: &Sandbox, spec: CommandSpec) -> (String, NetworkActivity) {
     let out = sandbox.run(spec).await.unwrap();
-    let said = text(&[out.stdout.bytes, out.stderr.bytes].concat());
+    let said = to_text(&[out.stdout.bytes, out.stderr.bytes].concat());
     (said, out.network.expect("it had the network"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_server_is_reached_through_docket_and_no_other() {
-    if !has("curl") {
+async fn only_allowed_servers_are_reached_through_the_proxy() {
+    if !has_program("curl") {
         return;
     }
-    let (server, asked) = servers::http().await;
-    let (other, others) = servers::http().await;
-    let (by_tls, tls_asked) = servers::tls();
-    let fixture = Fixture::new();
+    let (server, asked) = servers::start_http_server().await;
+    let (other, others) = servers::start_http_server().await;
+    let (by_tls, tls_asked) = servers::start_tls_server();
+    let fixture = SandboxFixture::new();
     let hosts = [server.to_string(), by_tls.to_string(), format!("localhost:{}", other.port())];
     let line = format!(
         "curl -sS http://{server}/x -d body; curl -sS --insecure https://{by_tls}/y; \
@@ -41,9 +41,9 @@ async fn a_listed_server_is_reached_through_docket_and_no_other() {
         server.ip(),
         server.port(),
     );
-    for backend in walls() {
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
-        let (said, seen) = run(&sandbox, granted(&hosts, &line)).await;
+        let (said, seen) = run_with_network(&sandbox, spec_with_network(&hosts, &line)).await;
         for words in [
             &format!("POST /x at {server} with 4 bytes, 0 of the proxy's\n"),
             "by TLS\n",
@@ -63,44 +63,48 @@ async fn a_listed_server_is_reached_through_docket_and_no_other() {
         assert!(seen.refused.iter().any(|one| one.why == "TLS names evil.example within"), "{seen:?}");
         assert!(others.lock().unwrap().is_empty());
     }
-    assert_eq!(asked.lock().unwrap().len(), walls().len());
-    assert_eq!(tls_asked.lock().unwrap().len(), walls().len());
+    assert_eq!(asked.lock().unwrap().len(), sandboxed_backends().len());
+    assert_eq!(tls_asked.lock().unwrap().len(), sandboxed_backends().len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_grant_there_is_no_way_out_and_a_server_of_ones_own_needs_none() {
-    if !has("curl") {
+async fn without_grant_only_own_loopback_server_is_reachable() {
+    if !has_program("curl") {
         return;
     }
-    let (server, asked) = servers::http().await;
-    let fixture = Fixture::new();
-    for backend in walls() {
+    let (server, asked) = servers::start_http_server().await;
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
         let line = format!(
             "echo proxy=$HTTP_PROXY; curl -sS -m 5 http://{server}/ || echo no; echo $CARGO_NET_OFFLINE"
         );
-        let out = sandbox.run(spec(&line)).await.unwrap();
-        assert_eq!(text(&out.stdout.bytes), "proxy=\nno\ntrue\n", "{backend:?}");
+        let out = sandbox.run(shell_spec(&line)).await.unwrap();
+        assert_eq!(to_text(&out.stdout.bytes), "proxy=\nno\ntrue\n", "{backend:?}");
         assert_eq!(out.network, None);
         let argv = [own_binary().into_os_string(), probe::MARKER.into(), "loopback".into()];
-        let own = CommandSpec { argv: argv.to_vec(), ..granted(&[server.to_string()], "") };
+        let own = CommandSpec { argv: argv.to_vec(), ..spec_with_network(&[server.to_string()], "") };
         let out = sandbox.run(own).await.unwrap();
-        assert_eq!((out.ended, out.network), (Ended::Exit(0), Some(NetworkSeen::default())), "{backend:?}");
+        assert_eq!(
+            (out.exit, out.network),
+            (CommandExit::Exit(0), Some(NetworkActivity::default())),
+            "{backend:?}"
+        );
         // Nothing of the way out is left open in a command.
         let argv = [own_binary().into_os_string(), probe::MARKER.into(), "descriptors".into()];
-        let own = CommandSpec { argv: argv.to_vec(), ..granted(&[server.to_string()], "") };
-        assert_eq!(sandbox.run(own).await.unwrap().ended, Ended::Exit(0), "{backend:?}");
+        let own = CommandSpec { argv: argv.to_vec(), ..spec_with_network(&[server.to_string()], "") };
+        assert_eq!(sandbox.run(own).await.unwrap().exit, CommandExit::Exit(0), "{backend:?}");
     }
     assert!(asked.lock().unwrap().is_empty());
 }
 
 /// A connection that is open when the call ends, by itself or at its deadline, ends with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_call_ends_its_connections() {
-    let fixture = Fixture::new();
-    for backend in walls() {
+async fn connections_end_with_the_call() {
+    let fixture = SandboxFixture::new();
+    for backend in sandboxed_backends() {
         let sandbox = fixture.sandbox(backend).await;
-        for (line, ended) in [("", Ended::Exit(0)), ("sleep 600", Ended::TimedOut)] {
+        for (line, ended) in [("", CommandExit::Exit(0)), ("sleep 600", CommandExit::TimedOut)] {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let place = listener.local_addr().unwrap();
             // A tunnel that a process in the background holds open.
@@ -111,8 +115,8 @@ async fn the_end_of_a_call_ends_its_connections() {
                  while [ ! -s open ]; do sleep 0.05; done; cat open; rm open; {line}"
             );
             let spec = CommandSpec {
-                timeout: Duration::from_millis(if ended == Ended::TimedOut { 3000 } else { 60_000 }),
-                ..granted(&[place.to_string()], &line)
+                timeout: Duration::from_millis(if ended == CommandExit::TimedOut { 3000 } else { 60_000 }),
+                ..spec_with_network(&[place.to_string()], &line)
             };
             let call = tokio::spawn({
                 let sandbox = sandbox.clone();
@@ -120,8 +124,8 @@ async fn the_end_of_a_call_ends_its_connections() {
             });
             let (mut far, _) = listener.accept().await.unwrap();
             let out = call.await.unwrap();
-            assert_eq!(out.ended, ended, "{backend:?} {}", text(&out.stderr.bytes));
-            assert!(text(&out.stdout.bytes).starts_with("HTTP/1.1 200 "), "{backend:?}");
+            assert_eq!(out.exit, ended, "{backend:?} {}", to_text(&out.stderr.bytes));
+            assert!(to_text(&out.stdout.bytes).starts_with("HTTP/1.1 200 "), "{backend:?}");
             let mut rest = Vec::new();
             let read = tokio::io::AsyncReadExt::read_to_end(&mut far, &mut rest);
             let _ = tokio::time::timeout(Duration::from_secs(10), read).await.expect("it ended");

@@ -17,48 +17,50 @@ use nix::{
 
 pub(super) const MARKER: &str = "__sandbox-test-probe";
 
-pub(super) fn answer_if_asked() {
+pub(super) fn run_if_requested() {
     let args: Vec<String> = env::args().collect();
     if args.get(1).is_none_or(|arg| arg != MARKER) {
         return;
     }
     let names: Vec<&str> = args[2..].iter().map(String::as_str).collect();
-    let result = attempt(&names);
+    let result = attempt_probe(&names);
     std::process::exit(result.err().map_or(0, |error| error.raw_os_error().unwrap_or(255)));
 }
 
-fn call(number: i64, args: [i64; 4]) -> io::Result<()> {
+fn syscall(number: i64, args: [i64; 4]) -> io::Result<()> {
     #[expect(unsafe_code, reason = "a probe makes the call that must be refused")]
     // SAFETY: all arguments are numbers or null; a call that is wrongly let through ends with this process.
     let result = unsafe { libc::syscall(number, args[0], args[1], args[2], args[3]) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn attempt(names: &[&str]) -> io::Result<()> {
+fn attempt_probe(names: &[&str]) -> io::Result<()> {
     match names {
         ["connect", address] => TcpStream::connect(address).map(|_| ()),
         ["connect-unix", path] => UnixStream::connect(path).map(|_| ()),
         ["read", path] => fs::read(path).map(|_| ()),
         ["userns"] => Ok(unshare(CloneFlags::CLONE_NEWUSER)?),
-        ["clone-userns"] => call(libc::SYS_clone, [i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD), 0, 0, 0]),
+        ["clone-userns"] => {
+            syscall(libc::SYS_clone, [i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD), 0, 0, 0])
+        }
         ["mount"] => Ok(mount(Some("none"), "/tmp", Some("tmpfs"), MsFlags::empty(), None::<&str>)?),
         ["ptrace"] => ptrace_child(),
-        ["io_uring"] => call(libc::SYS_io_uring_setup, [1, 0, 0, 0]),
-        ["clone3"] => call(libc::SYS_clone3, [0, 0, 0, 0]),
-        ["keyctl"] => call(libc::SYS_keyctl, [0, -3, 0, 0]),
-        ["bpf"] => call(libc::SYS_bpf, [0, 0, 0, 0]),
+        ["io_uring"] => syscall(libc::SYS_io_uring_setup, [1, 0, 0, 0]),
+        ["clone3"] => syscall(libc::SYS_clone3, [0, 0, 0, 0]),
+        ["keyctl"] => syscall(libc::SYS_keyctl, [0, -3, 0, 0]),
+        ["bpf"] => syscall(libc::SYS_bpf, [0, 0, 0, 0]),
         ["socket", family] => {
-            call(libc::SYS_socket, [family.parse().unwrap(), i64::from(libc::SOCK_DGRAM), 0, 0])
+            syscall(libc::SYS_socket, [family.parse().unwrap(), i64::from(libc::SOCK_DGRAM), 0, 0])
         }
-        ["tiocsti"] => call(libc::SYS_ioctl, [0, libc::TIOCSTI.cast_signed(), 0, 0]),
-        ["tiocsti-high"] => call(libc::SYS_ioctl, [0, (libc::TIOCSTI | (1 << 40)).cast_signed(), 0, 0]),
+        ["tiocsti"] => syscall(libc::SYS_ioctl, [0, libc::TIOCSTI.cast_signed(), 0, 0]),
+        ["tiocsti-high"] => syscall(libc::SYS_ioctl, [0, (libc::TIOCSTI | (1 << 40)).cast_signed(), 0, 0]),
         ["set-id", path] => {
             fs::write(path, "x")?;
             fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o4755))
         }
-        ["x32"] => call(libc::SYS_getpid | 0x4000_0000, [0; 4]),
-        ["loopback"] => loopback(),
-        ["descriptors"] => descriptors(),
+        ["x32"] => syscall(libc::SYS_getpid | 0x4000_0000, [0; 4]),
+        ["loopback"] => use_loopback(),
+        ["descriptors"] => find_open_descriptor(),
         ["fork-bomb"] => fork_bomb(),
         other => panic!("no probe {other:?}"),
     }
@@ -73,7 +75,7 @@ fn ptrace_child() -> io::Result<()> {
             Ok(())
         }
         ForkResult::Parent { child } => {
-            let seized = call(libc::SYS_ptrace, [0x4206, child.as_raw().into(), 0, 0]);
+            let seized = syscall(libc::SYS_ptrace, [0x4206, child.as_raw().into(), 0, 0]);
             nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL)?;
             seized
         }
@@ -81,7 +83,7 @@ fn ptrace_child() -> io::Result<()> {
 }
 
 /// A server and a client, both here.
-fn loopback() -> io::Result<()> {
+fn use_loopback() -> io::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
     let (mut server, _) = listener.accept()?;
@@ -93,7 +95,7 @@ fn loopback() -> io::Result<()> {
 }
 
 /// Fails with the first descriptor above 2 that is open.
-fn descriptors() -> io::Result<()> {
+fn find_open_descriptor() -> io::Result<()> {
     for fd in 3..4096 {
         #[expect(unsafe_code, reason = "asks for flags of a number")]
         // SAFETY: no pointer.

@@ -11,12 +11,12 @@ use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::any};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
 /// What a server was asked: method and path, its host, and the body's length.
-pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+pub(crate) type RecordedRequests = Arc<Mutex<Vec<String>>>;
 
 /// Answers every request with what it was asked, and notes that.
-pub(crate) async fn http() -> (SocketAddr, Asked) {
-    async fn answer(
-        State(asked): State<Asked>,
+pub(crate) async fn start_http_server() -> (SocketAddr, RecordedRequests) {
+    async fn echo_request(
+        State(asked): State<RecordedRequests>,
         request: axum::http::Method,
         uri: axum::http::Uri,
         headers: HeaderMap,
@@ -28,8 +28,8 @@ pub(crate) async fn http() -> (SocketAddr, Asked) {
         asked.lock().unwrap().push(line.clone());
         line
     }
-    let asked = Asked::default();
-    let router = Router::new().fallback(any(answer)).with_state(Arc::clone(&asked));
+    let asked = RecordedRequests::default();
+    let router = Router::new().fallback(any(echo_request)).with_state(Arc::clone(&asked));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -37,7 +37,7 @@ pub(crate) async fn http() -> (SocketAddr, Asked) {
 }
 
 /// A server by TLS; its certificate is its own word for `localhost` and 127.0.0.1. Each connection is answered once.
-pub(crate) fn tls() -> (SocketAddr, Asked) {
+pub(crate) fn start_tls_server() -> (SocketAddr, RecordedRequests) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificate = include_bytes!("tls/certificate.der").to_vec().into();
     let key = PrivateKeyDer::try_from(include_bytes!("tls/key.der").to_vec()).unwrap();
@@ -50,7 +50,7 @@ pub(crate) fn tls() -> (SocketAddr, Asked) {
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let noted = Arc::clone(&asked);
     thread::spawn(move || {
         for socket in listener.incoming() {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::git_command::Git;
+use super::git_command::GitCommand;
 
 pub(crate) const NAME: &str = "git_branch";
 pub(crate) const DESCRIPTION: &str = "Lists the branches of the workspace's repository; makes one where name \
@@ -11,7 +11,7 @@ pub(crate) const DESCRIPTION: &str = "Lists the branches of the workspace's repo
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct GitBranchArgs {
     /// The branch; without it branches are listed.
     #[serde(default)]
     name: Option<String>,
@@ -23,20 +23,20 @@ pub(crate) struct Args {
     delete: Option<bool>,
 }
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
-        let git = Git::new("branch", &["--no-color"]);
+impl GitBranchArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
+        let git = GitCommand::new("branch", &["--no-color"]);
         match (&self.name, &self.from, self.delete == Some(true)) {
-            (None, None, false) => Ok(git.word("--list").word("--verbose")),
+            (None, None, false) => Ok(git.with_arg("--list").with_arg("--verbose")),
             (None, _, _) => Err("give `name`, the branch".to_owned()),
             (Some(name), from, false) => {
-                let git = git.word("--no-track").rev("name", name)?;
+                let git = git.with_arg("--no-track").with_revision("name", name)?;
                 match from {
-                    Some(from) => git.rev("from", from),
+                    Some(from) => git.with_revision("from", from),
                     None => Ok(git),
                 }
             }
-            (Some(name), None, true) => git.word("-d").rev("name", name),
+            (Some(name), None, true) => git.with_arg("-d").with_revision("name", name),
             (Some(_), Some(_), true) => Err("`from` and `delete` do not go together".to_owned()),
         }
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::git_command::Git;
+use super::git_command::GitCommand;
 
 pub(crate) const NAME: &str = "git_checkout";
 pub(crate) const DESCRIPTION: &str = "Switches the workspace to a branch, which it may make; or puts files \
@@ -11,7 +11,7 @@ pub(crate) const DESCRIPTION: &str = "Switches the workspace to a branch, which 
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct GitCheckoutArgs {
     /// The branch to switch to. Changes that it would write over are not lost: git refuses.
     #[serde(default)]
     branch: Option<String>,
@@ -26,24 +26,24 @@ pub(crate) struct Args {
     from: Option<String>,
 }
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
+impl GitCheckoutArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
         match (&self.branch, &self.paths) {
             (Some(branch), None) => {
                 if self.from.is_some() {
                     return Err("`from` goes with `paths`".to_owned());
                 }
-                let git = Git::new("checkout", &["--no-recurse-submodules", "--no-guess"]);
-                let git = if self.create == Some(true) { git.word("-b") } else { git };
+                let git = GitCommand::new("checkout", &["--no-recurse-submodules", "--no-guess"]);
+                let git = if self.create == Some(true) { git.with_arg("-b") } else { git };
                 // Behind `--` nothing is taken for a file.
-                git.rev("branch", branch)?.paths(&[])
+                git.with_revision("branch", branch)?.with_paths(&[])
             }
             (None, Some(paths)) if !paths.is_empty() => {
-                let mut git = Git::new("checkout", &["--no-recurse-submodules"]);
+                let mut git = GitCommand::new("checkout", &["--no-recurse-submodules"]);
                 if let Some(from) = &self.from {
-                    git = git.rev("from", from)?;
+                    git = git.with_revision("from", from)?;
                 }
-                git.paths(paths)?.writing(paths)
+                git.with_paths(paths)?.with_written_paths(paths)
             }
             (Some(_), Some(_)) => Err("`branch` and `paths` were both given: give one of them".to_owned()),
             (None, _) => Err("give `branch`, or `paths` to put back".to_owned()),

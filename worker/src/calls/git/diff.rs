@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::git_command::Git;
+use super::git_command::GitCommand;
 
 pub(crate) const NAME: &str = "git_diff";
 pub(crate) const DESCRIPTION: &str = "Shows changes as a unified diff: of the work tree against what is \
@@ -11,7 +11,7 @@ pub(crate) const DESCRIPTION: &str = "Shows changes as a unified diff: of the wo
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct GitDiffArgs {
     /// Only this file or folder, relative to the workspace.
     #[serde(default)]
     path: Option<String>,
@@ -29,25 +29,27 @@ pub(crate) struct Args {
     stat: Option<bool>,
 }
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
-        let mut git =
-            Git::new("diff", &["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all"]);
+impl GitDiffArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
+        let mut git = GitCommand::new(
+            "diff",
+            &["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all"],
+        );
         if self.stat == Some(true) {
-            git = git.word("--stat=120");
+            git = git.with_arg("--stat=120");
         }
         if self.staged == Some(true) {
             if self.to.is_some() {
                 return Err("`staged` and `to` were both given: give one of them".to_owned());
             }
-            git = git.word("--cached");
+            git = git.with_arg("--cached");
         }
         match (&self.from, &self.to) {
-            (Some(from), None) => git = git.rev("from", from)?,
-            (Some(from), Some(to)) => git = git.rev("from", from)?.rev("to", to)?,
+            (Some(from), None) => git = git.with_revision("from", from)?,
+            (Some(from), Some(to)) => git = git.with_revision("from", from)?.with_revision("to", to)?,
             (None, Some(_)) => return Err("`to` was given without `from`".to_owned()),
             (None, None) => {}
         }
-        git.paths(self.path.as_slice())
+        git.with_paths(self.path.as_slice())
     }
 }

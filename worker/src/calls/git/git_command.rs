@@ -1,55 +1,61 @@
 //! What the git tools share: how git is started, and what may be an argument.
 
-use super::super::{Line, joined, work_path};
+use super::super::{ShellLine, join_quoted, parse_workspace_path};
 
 /// Longest name of a revision or branch, in bytes.
-const NAME_BYTES_MAX: usize = 200;
+const REVISION_BYTES_MAX: usize = 200;
 /// Paths of one call at most.
 const PATHS_MAX: usize = 500;
 
 /// What is set for each git that a tool starts: nobody's configuration but the repository's own, which a run cannot
 /// change; no prompt, no pager; docket's name on what it commits.
-const ENVIRONMENT: &str = "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_PAGER=cat \
+const GIT_ENVIRONMENT: &str = "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_PAGER=cat \
     GIT_EDITOR=: GIT_AUTHOR_NAME=docket GIT_AUTHOR_EMAIL=docket@localhost GIT_COMMITTER_NAME=docket \
     GIT_COMMITTER_EMAIL=docket@localhost GIT_LITERAL_PATHSPECS=1 LC_ALL=C.UTF-8";
 
 /// Options before the verb: whatever a repository's configuration says, no program of its is started and nothing is
 /// fetched.
-const OPTIONS: &str = "--no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 \
+const GIT_OPTIONS: &str = "--no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 \
     -c maintenance.auto=false -c commit.gpgSign=false -c protocol.allow=never -c advice.detachedHead=false \
     -c safe.directory=*";
 
 /// A git command.
-pub(crate) struct Git {
-    verb: &'static str,
+pub(crate) struct GitCommand {
+    subcommand: &'static str,
     /// Options that are always given and say only how it is shown or that nothing else is started: policy need not
     /// read them, so that a rule about `git status` speaks of this one.
-    usual: &'static [&'static str],
-    words: Vec<String>,
+    default_options: &'static [&'static str],
+    args: Vec<String>,
     /// Files of the work tree that it may write.
-    writes: Vec<String>,
+    written_paths: Vec<String>,
     /// Files that it is about.
-    names: Vec<String>,
+    named_paths: Vec<String>,
 }
 
-impl Git {
+impl GitCommand {
     pub(super) const fn new(verb: &'static str, usual: &'static [&'static str]) -> Self {
-        Self { verb, usual, words: Vec::new(), writes: Vec::new(), names: Vec::new() }
+        Self {
+            subcommand: verb,
+            default_options: usual,
+            args: Vec::new(),
+            written_paths: Vec::new(),
+            named_paths: Vec::new(),
+        }
     }
 
-    pub(super) fn word(mut self, word: impl Into<String>) -> Self {
-        self.words.push(word.into());
+    pub(super) fn with_arg(mut self, word: impl Into<String>) -> Self {
+        self.args.push(word.into());
         self
     }
 
     /// A commit, branch or tag.
-    pub(super) fn rev(self, field: &str, rev: &str) -> Result<Self, String> {
-        check_rev(field, rev)?;
-        Ok(self.word(rev))
+    pub(super) fn with_revision(self, field: &str, rev: &str) -> Result<Self, String> {
+        check_revision(field, rev)?;
+        Ok(self.with_arg(rev))
     }
 
     /// The paths that it is about, behind `--`; `.` is the whole workspace.
-    pub(super) fn paths(mut self, paths: &[String]) -> Result<Self, String> {
+    pub(super) fn with_paths(mut self, paths: &[String]) -> Result<Self, String> {
         if paths.len() > PATHS_MAX {
             return Err(format!(
                 "`paths` names {} paths, more than {PATHS_MAX}: name their folder",
@@ -57,57 +63,62 @@ impl Git {
             ));
         }
         // Behind it nothing is taken for a name of a commit, and before it nothing for a file.
-        self.words.push("--".to_owned());
+        self.args.push("--".to_owned());
         for path in paths {
-            self = self.naming(path_of(path)?);
-            self.words.extend(self.names.last().cloned());
+            self = self.with_named_path(normalize_path(path)?);
+            self.args.extend(self.named_paths.last().cloned());
         }
         Ok(self)
     }
 
     /// It is about this file, whose name stands somewhere in its words.
-    pub(super) fn naming(mut self, path: String) -> Self {
-        self.names.push(path);
+    pub(super) fn with_named_path(mut self, path: String) -> Self {
+        self.named_paths.push(path);
         self
     }
 
     /// It writes the files that it is about.
-    pub(super) fn writing(mut self, paths: &[String]) -> Result<Self, String> {
-        self.writes = paths.iter().map(|path| path_of(path)).collect::<Result<_, _>>()?;
+    pub(super) fn with_written_paths(mut self, paths: &[String]) -> Result<Self, String> {
+        self.written_paths = paths.iter().map(|path| normalize_path(path)).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
     /// As policies and people read it.
-    pub(crate) fn line(&self) -> Line {
-        let bare = match self.words.as_slice() {
+    pub(crate) fn to_shell_line(&self) -> ShellLine {
+        let bare = match self.args.as_slice() {
             [words @ .., last] if last == "--" => words,
             words => words,
         };
-        let words: Vec<&str> = [self.verb].into_iter().chain(bare.iter().map(String::as_str)).collect();
-        let reads = if self.writes.is_empty() { self.names.clone() } else { Vec::new() };
-        Line { shell: format!("git {}", joined(&words)), cwd: None, paths: self.writes.clone(), reads }
+        let words: Vec<&str> = [self.subcommand].into_iter().chain(bare.iter().map(String::as_str)).collect();
+        let reads = if self.written_paths.is_empty() { self.named_paths.clone() } else { Vec::new() };
+        ShellLine {
+            command: format!("git {}", join_quoted(&words)),
+            cwd: None,
+            written_paths: self.written_paths.clone(),
+            read_paths: reads,
+        }
     }
 
     /// As it is run.
-    pub(crate) fn shell(&self, reads: bool) -> String {
+    pub(crate) fn to_shell_script(&self, reads: bool) -> String {
         let locks = if reads { "GIT_OPTIONAL_LOCKS=0 " } else { "" };
-        let words = [&[self.verb], self.usual].concat();
-        let (usual, words) = (joined(&words), joined(&self.words));
-        format!("exec env {ENVIRONMENT} {locks}git {OPTIONS} {usual} {words}")
+        let words = [&[self.subcommand], self.default_options].concat();
+        let (usual, words) = (join_quoted(&words), join_quoted(&self.args));
+        format!("exec env {GIT_ENVIRONMENT} {locks}git {GIT_OPTIONS} {usual} {words}")
     }
 }
 
-fn path_of(path: &str) -> Result<String, String> {
+fn normalize_path(path: &str) -> Result<String, String> {
     match path.trim_end_matches('/') {
         "." | "./" | "" if !path.is_empty() => Ok(".".to_owned()),
-        _ => work_path(path).map(|path| path.to_string()).map_err(|error| error.to_string()),
+        _ => parse_workspace_path(path).map(|path| path.to_string()).map_err(|error| error.to_string()),
     }
 }
 
 /// Whether it can only be read as a name: no option, no range of git's deeper grammar that starts anything.
-pub(super) fn check_rev(field: &str, rev: &str) -> Result<(), String> {
+pub(super) fn check_revision(field: &str, rev: &str) -> Result<(), String> {
     let legal = |c: char| c.is_alphanumeric() || "._-/~^@{}+=#%,".contains(c);
-    if rev.is_empty() || rev.len() > NAME_BYTES_MAX || rev.starts_with('-') || !rev.chars().all(legal) {
+    if rev.is_empty() || rev.len() > REVISION_BYTES_MAX || rev.starts_with('-') || !rev.chars().all(legal) {
         return Err(format!("`{field}` is no name of a commit, branch or tag, as main, HEAD~2 or 1a2b3c4"));
     }
     Ok(())

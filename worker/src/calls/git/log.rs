@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::git_command::Git;
+use super::git_command::GitCommand;
 
 pub(crate) const NAME: &str = "git_log";
 pub(crate) const DESCRIPTION: &str = "Lists commits, the last ones first: id, day, author, title. The \
@@ -13,7 +13,7 @@ const COUNT_DEFAULT: u32 = 20;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct GitLogArgs {
     /// Only commits that changed this file or folder, relative to the workspace.
     #[serde(default)]
     path: Option<String>,
@@ -26,17 +26,17 @@ pub(crate) struct Args {
     count: Option<u32>,
 }
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
+impl GitLogArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
         let count = format!("--max-count={}", self.count.unwrap_or(COUNT_DEFAULT));
-        let mut git = Git::new(
+        let mut git = GitCommand::new(
             "log",
             &["--no-color", "--no-show-signature", "--no-mailmap", "--date=short", "--format=%h %ad %an: %s"],
         );
-        git = git.word(count);
+        git = git.with_arg(count);
         if let Some(rev) = &self.rev {
-            git = git.rev("rev", rev)?;
+            git = git.with_revision("rev", rev)?;
         }
-        git.paths(self.path.as_slice())
+        git.with_paths(self.path.as_slice())
     }
 }

@@ -14,4 +14,4 @@ pub(crate) mod log;
 pub(crate) mod show;
 pub(crate) mod status;
 
-pub(crate) use git_command::Git;
+pub(crate) use git_command::GitCommand;

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    super::work_path,
-    git_command::{Git, check_rev},
+    super::parse_workspace_path,
+    git_command::{GitCommand, check_revision},
 };
 
 pub(crate) const NAME: &str = "git_show";
@@ -14,7 +14,7 @@ pub(crate) const DESCRIPTION: &str = "Shows a commit with its diff; or, where fi
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct GitShowArgs {
     /// The commit, branch or tag.
     rev: String,
     /// A file, relative to the workspace.
@@ -22,15 +22,16 @@ pub(crate) struct Args {
     file: Option<String>,
 }
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
-        let git = Git::new("show", &["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature"]);
+impl GitShowArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
+        let git =
+            GitCommand::new("show", &["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature"]);
         match self.file.as_deref().filter(|file| !file.trim().is_empty()) {
-            None => git.rev("rev", &self.rev)?.paths(&[]),
+            None => git.with_revision("rev", &self.rev)?.with_paths(&[]),
             Some(file) => {
-                check_rev("rev", &self.rev)?;
-                let path = work_path(file).map_err(|error| format!("`file`: {error}"))?;
-                Ok(git.word(format!("{}:{path}", self.rev)).naming(path.to_string()))
+                check_revision("rev", &self.rev)?;
+                let path = parse_workspace_path(file).map_err(|error| format!("`file`: {error}"))?;
+                Ok(git.with_arg(format!("{}:{path}", self.rev)).with_named_path(path.to_string()))
             }
         }
     }

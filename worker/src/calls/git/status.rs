@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::git_command::Git;
+use super::git_command::GitCommand;
 
 pub(crate) const NAME: &str = "git_status";
 pub(crate) const DESCRIPTION: &str = "Shows the branch of the workspace, and which files are changed, staged \
@@ -11,10 +11,10 @@ pub(crate) const DESCRIPTION: &str = "Shows the branch of the workspace, and whi
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {}
+pub(crate) struct GitStatusArgs {}
 
-impl Args {
-    pub(crate) fn git(&self) -> Result<Git, String> {
-        Ok(Git::new("status", &["--short", "--branch", "--ignore-submodules=all"]))
+impl GitStatusArgs {
+    pub(crate) fn to_git_command(&self) -> Result<GitCommand, String> {
+        Ok(GitCommand::new("status", &["--short", "--branch", "--ignore-submodules=all"]))
     }
 }

@@ -2,26 +2,29 @@
 
 use bytes::Bytes;
 use docket_schema::{
+    api::{BLOB_HASHES_MAX, MissingBlobsRequest, MissingBlobsResponse},
     content::BlobRef,
     ids::BlobHash,
-    wire::{BLOB_HASHES_MAX, MissingBlobsRequest, MissingBlobsResponse},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::Method;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, CoordinatorClient};
 
 /// Uploads under way at once: enough to hide the round trip, few enough that a worker with many
 /// runs does not crowd out appends.
 pub const UPLOADS_IN_FLIGHT: usize = 4;
 
-impl Client {
+impl CoordinatorClient {
     /// Stores a blob; it is durable when this returns. Safe to repeat.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `blob_mismatch` where `bytes` are not what `blob` says.
     pub async fn put_blob(&self, blob: BlobRef, bytes: Bytes) -> Result<(), ClientError> {
-        self.call("store a blob", Method::PUT, &format!("/v1/blobs/{}", blob.hash)).raw(bytes).done().await
+        self.build_call("store a blob", Method::PUT, &format!("/v1/blobs/{}", blob.hash))
+            .with_bytes(bytes)
+            .send()
+            .await
     }
 
     /// Those of `hashes` that are not stored, in any order.
@@ -29,16 +32,22 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn missing_blobs(&self, hashes: &[BlobHash]) -> Result<Vec<BlobHash>, ClientError> {
-        self.missing(hashes, false).await
+        self.find_missing_blobs(hashes, false).await
     }
 
     /// As [`Client::missing_blobs`]; where `keep`, those that are stored are kept until they are named.
-    async fn missing(&self, hashes: &[BlobHash], keep: bool) -> Result<Vec<BlobHash>, ClientError> {
+    async fn find_missing_blobs(
+        &self,
+        hashes: &[BlobHash],
+        keep: bool,
+    ) -> Result<Vec<BlobHash>, ClientError> {
         let mut missing = Vec::new();
         for hashes in hashes.chunks(BLOB_HASHES_MAX) {
-            let call = self.call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
-            let answer: MissingBlobsResponse =
-                call.json(&MissingBlobsRequest { hashes: hashes.to_vec(), keep })?.answer().await?;
+            let call = self.build_call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
+            let answer: MissingBlobsResponse = call
+                .with_json(&MissingBlobsRequest { hashes: hashes.to_vec(), keep })?
+                .send_for_json()
+                .await?;
             missing.extend(answer.missing);
         }
         Ok(missing)
@@ -51,11 +60,14 @@ impl Client {
     pub async fn get_blob(&self, blob: &BlobRef) -> Result<Bytes, ClientError> {
         let doing = "fetch a blob";
         let limit = usize::try_from(blob.bytes).unwrap_or(usize::MAX).max(PROBLEM_BYTES_MAX);
-        let bytes = self.call(doing, Method::GET, &format!("/v1/blobs/{}", blob.hash)).bytes(limit).await?;
-        if BlobRef::of(&bytes) == *blob {
+        let bytes = self
+            .build_call(doing, Method::GET, &format!("/v1/blobs/{}", blob.hash))
+            .send_for_bytes(limit)
+            .await?;
+        if BlobRef::for_bytes(&bytes) == *blob {
             Ok(bytes)
         } else {
-            Err(self.protocol(doing, format!("the bytes of blob {} do not have its hash", blob.hash)))
+            Err(self.protocol_error(doing, format!("the bytes of blob {} do not have its hash", blob.hash)))
         }
     }
 
@@ -63,15 +75,15 @@ impl Client {
     ///
     /// # Errors
     /// The first [`ClientError`]; what was stored before stays, so the call can be repeated.
-    pub async fn upload_all(&self, mut blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
+    pub async fn upload_missing_blobs(&self, mut blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
         blobs.sort_by_key(|(blob, _)| blob.hash);
         blobs.dedup_by_key(|(blob, _)| blob.hash);
         let hashes: Vec<BlobHash> = blobs.iter().map(|(blob, _)| blob.hash).collect();
         // What is not sent, for it is there, must still be there when it is named.
-        let mut missing = self.missing(&hashes, true).await?;
+        let mut missing = self.find_missing_blobs(&hashes, true).await?;
         missing.sort_unstable();
         blobs.retain(|(blob, _)| missing.binary_search(&blob.hash).is_ok());
-        self.put_all(blobs).await
+        self.put_blobs(blobs).await
     }
 
     /// Stores all of `blobs`, some at a time, whether they are stored already or not: that keeps them from
@@ -79,7 +91,7 @@ impl Client {
     ///
     /// # Errors
     /// The first [`ClientError`]; what was stored before stays, so the call can be repeated.
-    pub async fn put_all(&self, blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
+    pub async fn put_blobs(&self, blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
         stream::iter(blobs.into_iter().map(|(blob, bytes)| self.put_blob(blob, bytes)))
             .buffer_unordered(UPLOADS_IN_FLIGHT)
             .try_collect()

@@ -1,29 +1,29 @@
 //! Calls about results: what was delivered, and what a person says of it.
 
 use docket_schema::{
+    api::{AcceptRequest, DeliveryRequest, DeliveryStep, RejectRequest, ResumeResponse},
     ids::{RunId, TaskId},
     task::TaskRecord,
-    wire::{AcceptRequest, DeliveryRequest, DeliveryStep, RejectRequest, ResumeResponse},
 };
 use reqwest::Method;
 
-use crate::client::{error::ClientError, transport::Client};
+use crate::client::{error::ClientError, transport::CoordinatorClient};
 
-impl Client {
+impl CoordinatorClient {
     /// Records a step of delivering `run`'s result; gives its task as it is then.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn delivery(
+    pub async fn record_delivery(
         &self,
         task: TaskId,
         run: RunId,
         step: DeliveryStep,
     ) -> Result<TaskRecord, ClientError> {
         let path = format!("/v1/tasks/{task}/delivery");
-        self.call("record a delivery", Method::POST, &path)
-            .json(&DeliveryRequest { run, step })?
-            .answer()
+        self.build_call("record a delivery", Method::POST, &path)
+            .with_json(&DeliveryRequest { run, step })?
+            .send_for_json()
             .await
     }
 
@@ -33,9 +33,9 @@ impl Client {
     /// [`ClientError::Refused`] with `wrong_state` where its task is not completed by it.
     pub async fn accept(&self, run: RunId, comment: &str) -> Result<TaskRecord, ClientError> {
         let request = AcceptRequest { comment: comment.to_owned() };
-        self.call("accept a run", Method::POST, &format!("/v1/runs/{run}/accept"))
-            .json(&request)?
-            .answer()
+        self.build_call("accept a run", Method::POST, &format!("/v1/runs/{run}/accept"))
+            .with_json(&request)?
+            .send_for_json()
             .await
     }
 
@@ -51,9 +51,9 @@ impl Client {
         beside: Option<String>,
     ) -> Result<ResumeResponse, ClientError> {
         let request = RejectRequest { comment: comment.to_owned(), beside };
-        self.call("reject a run", Method::POST, &format!("/v1/runs/{run}/reject"))
-            .json(&request)?
-            .answer()
+        self.build_call("reject a run", Method::POST, &format!("/v1/runs/{run}/reject"))
+            .with_json(&request)?
+            .send_for_json()
             .await
     }
 }

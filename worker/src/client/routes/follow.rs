@@ -9,7 +9,7 @@ use docket_schema::{
 use futures_util::{Stream, stream};
 use reqwest::{Method, Response};
 
-use crate::client::{Client, ClientError, retry::Backoff};
+use crate::client::{ClientError, CoordinatorClient, retry::Backoff};
 use crate::sse::{SseEvent, SseParser};
 
 /// A stream that is silent for longer is dead: the coordinator sends a comment at least every 15 s.
@@ -17,84 +17,84 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Attempts in a row without one event: with the pauses between them, about a minute of patience.
 const ATTEMPTS_MAX: u32 = 30;
 /// The SSE event after which nothing more comes: the run has ended and all was sent.
-const END: &str = "end";
+const END_EVENT: &str = "end";
 
-impl Client {
+impl CoordinatorClient {
     /// A run's events after `after`, as they are recorded. Connections that break are made anew
     /// from the last event seen, so that each event comes exactly once, in order. Ends after the
     /// coordinator says that the run is over; an error is the last item.
-    pub fn follow(
+    pub fn follow_run(
         &self,
         run: RunId,
         after: Seq,
     ) -> impl Stream<Item = Result<Envelope, ClientError>> + Send + use<> {
-        let start = Following {
+        let start = RunFollower {
             client: self.clone(),
             run,
             after,
-            open: None,
-            ready: VecDeque::new(),
+            connection: None,
+            pending_events: VecDeque::new(),
             backoff: Backoff::default(),
             failures: 0,
-            over: false,
+            is_over: false,
         };
         stream::unfold(start, |mut following| async move {
-            let item = following.next().await?;
+            let item = following.next_event().await?;
             Some((item, following))
         })
     }
 }
 
-struct Following {
-    client: Client,
+struct RunFollower {
+    client: CoordinatorClient,
     run: RunId,
     after: Seq,
-    open: Option<(Response, SseParser)>,
-    ready: VecDeque<SseEvent>,
+    connection: Option<(Response, SseParser)>,
+    pending_events: VecDeque<SseEvent>,
     backoff: Backoff,
     failures: u32,
-    over: bool,
+    is_over: bool,
 }
 
-impl Following {
-    async fn next(&mut self) -> Option<Result<Envelope, ClientError>> {
+impl RunFollower {
+    async fn next_event(&mut self) -> Option<Result<Envelope, ClientError>> {
         loop {
-            if self.over {
+            if self.is_over {
                 return None;
             }
-            if let Some(event) = self.ready.pop_front() {
-                match self.take(&event) {
+            if let Some(event) = self.pending_events.pop_front() {
+                match self.accept_event(&event) {
                     Ok(Some(envelope)) => return Some(Ok(envelope)),
                     Ok(None) => continue,
-                    Err(error) => return self.end(error),
+                    Err(error) => return self.finish_with_error(error),
                 }
             }
-            if let Err(error) = self.receive().await {
-                self.open = None;
+            if let Err(error) = self.receive_chunk().await {
+                self.connection = None;
                 self.failures += 1;
                 if !error.is_retryable() || self.failures >= ATTEMPTS_MAX {
-                    return self.end(error);
+                    return self.finish_with_error(error);
                 }
-                tokio::time::sleep(self.backoff.next(crate::clock::jitter())).await;
+                tokio::time::sleep(self.backoff.next_pause(crate::clock::random_jitter())).await;
             }
         }
     }
 
-    fn end(&mut self, error: ClientError) -> Option<Result<Envelope, ClientError>> {
-        self.over = true;
+    fn finish_with_error(&mut self, error: ClientError) -> Option<Result<Envelope, ClientError>> {
+        self.is_over = true;
         Some(Err(error))
     }
 
-    fn take(&mut self, event: &SseEvent) -> Result<Option<Envelope>, ClientError> {
-        if event.name == END {
-            self.over = true;
+    fn accept_event(&mut self, event: &SseEvent) -> Result<Option<Envelope>, ClientError> {
+        if event.name == END_EVENT {
+            self.is_over = true;
             return Ok(None);
         }
         if event.data.is_empty() {
             return Ok(None);
         }
         let envelope: Envelope = serde_json::from_str(&event.data).map_err(|error| {
-            self.client.protocol("follow a run", format!("an event does not have its shape ({error})"))
+            self.client.protocol_error("follow a run", format!("an event does not have its shape ({error})"))
         })?;
         // A server that ignores Last-Event-ID sends again what was seen.
         if envelope.seq <= self.after {
@@ -106,26 +106,26 @@ impl Following {
         Ok(Some(envelope))
     }
 
-    async fn receive(&mut self) -> Result<(), ClientError> {
+    async fn receive_chunk(&mut self) -> Result<(), ClientError> {
         let doing = "follow a run";
-        if self.open.is_none() {
+        if self.connection.is_none() {
             let path = format!("/v1/runs/{}/follow", self.run);
-            let call = self.client.call(doing, Method::GET, &path).query("after", self.after);
-            self.open = Some((call.open(self.after.0).await?, SseParser::default()));
+            let call = self.client.build_call(doing, Method::GET, &path).with_query("after", self.after);
+            self.connection = Some((call.open_event_stream(self.after.0).await?, SseParser::default()));
         }
-        let (response, parser) = self.open.as_mut().expect("opened above");
+        let (response, parser) = self.connection.as_mut().expect("opened above");
         let broken = |kind: std::io::ErrorKind| ClientError::Unreachable {
             doing,
-            url: self.client.place(),
+            url: self.client.display_address(),
             source: Box::new(std::io::Error::from(kind)),
         };
         let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk())
             .await
             .map_err(|_| broken(std::io::ErrorKind::TimedOut))?
-            .map_err(|source| self.client.failed(doing, source))?
+            .map_err(|source| self.client.transport_error(doing, source))?
             .ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof))?;
         parser
-            .push(&chunk, &mut |event| self.ready.push_back(event))
-            .map_err(|_| self.client.protocol(doing, "a line of the stream is too long"))
+            .push(&chunk, &mut |event| self.pending_events.push_back(event))
+            .map_err(|_| self.client.protocol_error(doing, "a line of the stream is too long"))
     }
 }

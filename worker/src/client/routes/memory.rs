@@ -1,37 +1,37 @@
 //! What is remembered beyond runs: a run's own, and people's.
 
 use docket_schema::{
+    api::{DeleteMemoryRequest, MemoryList, MemoryQuery, RunMemoryRequest, RunMemoryResponse},
     ids::RunId,
-    wire::{DeleteMemoryRequest, MemoryList, MemoryQuery, RunMemoryRequest, RunMemoryResponse},
 };
 use reqwest::Method;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, CoordinatorClient};
 
-impl Client {
+impl CoordinatorClient {
     /// Saves, recalls or forgets for a run. Safe to repeat: a call changes something once.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn run_memory(
+    pub async fn call_run_memory(
         &self,
         run: RunId,
         request: &RunMemoryRequest,
     ) -> Result<RunMemoryResponse, ClientError> {
         let path = format!("/v1/runs/{run}/memory");
-        self.call("ask a run's memory", Method::POST, &path).json(request)?.answer().await
+        self.build_call("ask a run's memory", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
     /// What is remembered.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn memories(&self, query: &MemoryQuery) -> Result<MemoryList, ClientError> {
-        self.call("list memories", Method::GET, "/v1/memory")
-            .maybe("repository", query.repository.as_ref())
-            .maybe("queue", query.queue.as_ref())
-            .maybe("key", query.key.as_ref())
-            .answer()
+    pub async fn list_memories(&self, query: &MemoryQuery) -> Result<MemoryList, ClientError> {
+        self.build_call("list memories", Method::GET, "/v1/memory")
+            .with_optional_query("repository", query.repository.as_ref())
+            .with_optional_query("queue", query.queue.as_ref())
+            .with_optional_query("key", query.key.as_ref())
+            .send_for_json()
             .await
     }
 
@@ -39,7 +39,10 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `not_found`.
-    pub async fn forget(&self, request: &DeleteMemoryRequest) -> Result<MemoryList, ClientError> {
-        self.call("forget a memory", Method::POST, "/v1/memory/delete").json(request)?.answer().await
+    pub async fn delete_memory(&self, request: &DeleteMemoryRequest) -> Result<MemoryList, ClientError> {
+        self.build_call("forget a memory", Method::POST, "/v1/memory/delete")
+            .with_json(request)?
+            .send_for_json()
+            .await
     }
 }

@@ -1,24 +1,30 @@
 //! Who is told of what needs them, and what became of it: listed, tried again, for a try.
 
 use docket_schema::{
-    ids::NotificationId,
-    wire::{
+    api::{
         DropNotificationRequest, NotificationList, NotificationQuery, NotificationView,
         RetryNotificationRequest, TestNotificationRequest,
     },
+    ids::NotificationId,
 };
 use reqwest::Method;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, CoordinatorClient};
 
-impl Client {
+impl CoordinatorClient {
     /// Targets and notifications, the newest first.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn notifications(&self, query: &NotificationQuery) -> Result<NotificationList, ClientError> {
-        let call = self.call("list notifications", Method::GET, "/v1/notifications");
-        call.maybe("state", query.state).maybe("limit", query.limit).answer().await
+    pub async fn list_notifications(
+        &self,
+        query: &NotificationQuery,
+    ) -> Result<NotificationList, ClientError> {
+        let call = self.build_call("list notifications", Method::GET, "/v1/notifications");
+        call.with_optional_query("state", query.state)
+            .with_optional_query("limit", query.limit)
+            .send_for_json()
+            .await
     }
 
     /// Tells once more who did not take it. Safe to repeat.
@@ -31,7 +37,7 @@ impl Client {
         request: &RetryNotificationRequest,
     ) -> Result<NotificationView, ClientError> {
         let path = format!("/v1/notifications/{id}/retry");
-        self.call("retry a notification", Method::POST, &path).json(request)?.answer().await
+        self.build_call("retry a notification", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
     /// Gives up what somebody did not take. Safe to repeat.
@@ -44,7 +50,7 @@ impl Client {
         request: &DropNotificationRequest,
     ) -> Result<NotificationView, ClientError> {
         let path = format!("/v1/notifications/{id}/drop");
-        self.call("drop a notification", Method::POST, &path).json(request)?.answer().await
+        self.build_call("drop a notification", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
     /// Tells targets something, for a try. Sent again it is another try.
@@ -55,6 +61,9 @@ impl Client {
         &self,
         request: &TestNotificationRequest,
     ) -> Result<NotificationView, ClientError> {
-        self.call("try notifications", Method::POST, "/v1/notifications/test").json(request)?.answer().await
+        self.build_call("try notifications", Method::POST, "/v1/notifications/test")
+            .with_json(request)?
+            .send_for_json()
+            .await
     }
 }

@@ -1,34 +1,34 @@
 //! What runs cost and how well tasks went.
 
-use docket_schema::wire::{CostPage, CostQuery, MetricsPage, MetricsQuery, Overview};
+use docket_schema::api::{CostPage, CostQuery, MetricsPage, MetricsQuery, OverviewResponse};
 use reqwest::Method;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, CoordinatorClient};
 
-impl Client {
+impl CoordinatorClient {
     /// How everything stands, what needs a person first.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn overview(&self) -> Result<Overview, ClientError> {
-        self.call("ask how everything stands", Method::GET, "/v1/overview").answer().await
+    pub async fn get_overview(&self) -> Result<OverviewResponse, ClientError> {
+        self.build_call("ask how everything stands", Method::GET, "/v1/overview").send_for_json().await
     }
 
     /// A page of what runs cost.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `not_found`.
-    pub async fn cost(&self, query: &CostQuery) -> Result<CostPage, ClientError> {
-        self.call("ask what runs cost", Method::GET, "/v1/cost")
-            .maybe("run", query.run)
-            .maybe("task", query.task)
-            .maybe("batch", query.batch)
-            .maybe("from", query.from)
-            .maybe("until", query.until)
-            .maybe("calls", query.calls.then_some(true))
-            .maybe("after", query.after.as_ref())
-            .maybe("limit", query.limit)
-            .answer()
+    pub async fn get_cost(&self, query: &CostQuery) -> Result<CostPage, ClientError> {
+        self.build_call("ask what runs cost", Method::GET, "/v1/cost")
+            .with_optional_query("run", query.run)
+            .with_optional_query("task", query.task)
+            .with_optional_query("batch", query.batch)
+            .with_optional_query("from", query.from)
+            .with_optional_query("until", query.until)
+            .with_optional_query("calls", query.calls.then_some(true))
+            .with_optional_query("after", query.after.as_ref())
+            .with_optional_query("limit", query.limit)
+            .send_for_json()
             .await
     }
 
@@ -36,16 +36,16 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `not_found`.
-    pub async fn metrics(&self, query: &MetricsQuery) -> Result<MetricsPage, ClientError> {
-        self.call("ask how well tasks went", Method::GET, "/v1/metrics")
-            .maybe("task", query.task)
-            .maybe("batch", query.batch)
-            .maybe("from", query.from)
-            .maybe("until", query.until)
-            .maybe("scripted", query.scripted.then_some(true))
-            .maybe("after", query.after.as_ref())
-            .maybe("limit", query.limit)
-            .answer()
+    pub async fn get_metrics(&self, query: &MetricsQuery) -> Result<MetricsPage, ClientError> {
+        self.build_call("ask how well tasks went", Method::GET, "/v1/metrics")
+            .with_optional_query("task", query.task)
+            .with_optional_query("batch", query.batch)
+            .with_optional_query("from", query.from)
+            .with_optional_query("until", query.until)
+            .with_optional_query("scripted", query.scripted.then_some(true))
+            .with_optional_query("after", query.after.as_ref())
+            .with_optional_query("limit", query.limit)
+            .send_for_json()
             .await
     }
 }

@@ -1,28 +1,30 @@
 //! Schedules: set, list, show, pause, unpause, remove, run now.
 
 use docket_schema::{
+    api::{RunScheduleRequest, ScheduleActRequest, ScheduleList, ScheduleView, SetScheduleRequest},
     system::ScheduleName,
-    wire::{RunScheduleRequest, ScheduleActRequest, ScheduleList, ScheduleView, SetScheduleRequest},
 };
 use reqwest::Method;
 
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, CoordinatorClient};
 
-impl Client {
+impl CoordinatorClient {
     /// Every schedule.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn schedules(&self) -> Result<ScheduleList, ClientError> {
-        self.call("list schedules", Method::GET, "/v1/schedules").answer().await
+    pub async fn list_schedules(&self) -> Result<ScheduleList, ClientError> {
+        self.build_call("list schedules", Method::GET, "/v1/schedules").send_for_json().await
     }
 
     /// A schedule.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `not_found`.
-    pub async fn schedule(&self, name: &ScheduleName) -> Result<ScheduleView, ClientError> {
-        self.call("show a schedule", Method::GET, &format!("/v1/schedules/{name}")).answer().await
+    pub async fn get_schedule(&self, name: &ScheduleName) -> Result<ScheduleView, ClientError> {
+        self.build_call("show a schedule", Method::GET, &format!("/v1/schedules/{name}"))
+            .send_for_json()
+            .await
     }
 
     /// Makes a schedule. Safe to repeat.
@@ -35,7 +37,7 @@ impl Client {
         request: &SetScheduleRequest,
     ) -> Result<ScheduleView, ClientError> {
         let path = format!("/v1/schedules/{name}");
-        self.call("set a schedule", Method::POST, &path).json(request)?.answer().await
+        self.build_call("set a schedule", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
     /// Lets a schedule rest, or go on. Safe to repeat.
@@ -49,7 +51,10 @@ impl Client {
     ) -> Result<ScheduleView, ClientError> {
         let act = if paused { "pause" } else { "unpause" };
         let path = format!("/v1/schedules/{name}/{act}");
-        self.call("pause a schedule", Method::POST, &path).json(&ScheduleActRequest {})?.answer().await
+        self.build_call("pause a schedule", Method::POST, &path)
+            .with_json(&ScheduleActRequest {})?
+            .send_for_json()
+            .await
     }
 
     /// Ends a schedule; its tasks stay.
@@ -58,8 +63,9 @@ impl Client {
     /// [`ClientError::Refused`] with `not_found`.
     pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<(), ClientError> {
         let path = format!("/v1/schedules/{name}/remove");
-        let answer = self.call("remove a schedule", Method::POST, &path).json(&ScheduleActRequest {})?;
-        answer.answer::<ScheduleActRequest>().await.map(drop)
+        let answer =
+            self.build_call("remove a schedule", Method::POST, &path).with_json(&ScheduleActRequest {})?;
+        answer.send_for_json::<ScheduleActRequest>().await.map(drop)
     }
 
     /// Gives a schedule's task now. Safe to repeat.
@@ -72,6 +78,6 @@ impl Client {
         request: &RunScheduleRequest,
     ) -> Result<ScheduleView, ClientError> {
         let path = format!("/v1/schedules/{name}/run");
-        self.call("run a schedule", Method::POST, &path).json(request)?.answer().await
+        self.build_call("run a schedule", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 }

@@ -3,17 +3,17 @@
 use std::sync::LazyLock;
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     message::{CallId, ToolUse},
-    policy::{Policy, Rule, Ruling},
+    policy::{Policy, PolicyRule, RuleVerdict},
     run::{PlanStep, StepKind},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::roles::answer;
+use super::super::roles::json_reply;
 use crate::{
-    policy::{self, Reach},
+    policy::{self, RuleScope},
     tools,
 };
 
@@ -21,24 +21,24 @@ use crate::{
 const ACTIONS_MAX: usize = 40;
 
 /// What a command may be expected to do.
-const PASS: &str = "pass";
-pub(super) const FAIL: &str = "fail";
+const EXPECT_PASS: &str = "pass";
+pub(super) const EXPECT_FAIL: &str = "fail";
 
 #[derive(Deserialize)]
 struct ChangePlan {
-    actions: Vec<Action>,
+    actions: Vec<ChangePlanAction>,
 }
 
 /// Fields that an action has no use for are left out, or null.
 #[derive(Deserialize)]
-struct Action {
+struct ChangePlanAction {
     kind: String,
     #[serde(alias = "path")]
     file: Option<String>,
     #[serde(alias = "text", alias = "message")]
     description: Option<String>,
     #[serde(default)]
-    hints: Hints,
+    hints: ActionHints,
     #[serde(alias = "command")]
     cmd: Option<String>,
     expect: Option<String>,
@@ -47,9 +47,9 @@ struct Action {
 /// Hints as models write them: words, or a list of them.
 #[derive(Deserialize, Default)]
 #[serde(from = "Value")]
-struct Hints(String);
+struct ActionHints(String);
 
-impl From<Value> for Hints {
+impl From<Value> for ActionHints {
     fn from(value: Value) -> Self {
         match value {
             Value::String(text) => Self(text),
@@ -66,7 +66,7 @@ impl From<Value> for Hints {
 /// Programs that a plan's commands may start where no policy speaks of them (D9): what builds, tests, formats, looks and
 /// makes. No wall: what starts is within the sandbox, and an interpreter does what it is told. It keeps plans to what
 /// they are for, and whoever wants more says so in a policy.
-const PROGRAMS: [&str; 81] = [
+const ALLOWED_PROGRAMS: [&str; 81] = [
     "./*", "sh", "bash", "ant", "awk", "basename", "black", "bundle", "bun", "cargo", "cat", "cd", "clang",
     "cmake", "cmp", "composer", "cp", "ctest", "cut", "date", "deno", "diff", "dirname", "dotnet", "echo",
     "egrep", "elixir", "eslint", "false", "find", "flake8", "gcc", "git", "go", "gradle", "grep", "head",
@@ -77,10 +77,10 @@ const PROGRAMS: [&str; 81] = [
 ];
 
 /// The list, as a policy.
-static LISTED: LazyLock<Policy> = LazyLock::new(|| {
-    let rule = |id: &str, commands: Vec<String>, paths: Vec<String>| Rule {
+static DEFAULT_COMMAND_POLICY: LazyLock<Policy> = LazyLock::new(|| {
+    let rule = |id: &str, commands: Vec<String>, paths: Vec<String>| PolicyRule {
         id: id.to_owned(),
-        verdict: Ruling::Allow,
+        verdict: RuleVerdict::Allow,
         tools: Vec::new(),
         commands,
         paths,
@@ -89,18 +89,22 @@ static LISTED: LazyLock<Policy> = LazyLock::new(|| {
         matches: Vec::new(),
         misses: Vec::new(),
     };
-    let programs = PROGRAMS.iter().map(|program| format!("{program} *")).collect();
+    let programs = ALLOWED_PROGRAMS.iter().map(|program| format!("{program} *")).collect();
     let rules =
         vec![rule("programs", programs, Vec::new()), rule("written", Vec::new(), vec!["**".to_owned()])];
-    Policy { default: Ruling::Deny, rules, network: None }
+    Policy { default: RuleVerdict::Deny, rules, network: None }
 });
 
 /// The steps of a plan; commands of the list alone where that `is_listed`.
 ///
 /// # Errors
 /// What is wrong with it, for whoever plans.
-pub(super) fn steps_of(said: &str, policies: &[Policy], is_listed: bool) -> Result<Vec<PlanStep>, String> {
-    let ChangePlan { actions } = answer::taken(said)?;
+pub(super) fn parse_change_plan(
+    said: &str,
+    policies: &[Policy],
+    is_listed: bool,
+) -> Result<Vec<PlanStep>, String> {
+    let ChangePlan { actions } = json_reply::parse_json_reply(said)?;
     match actions.len() {
         0 => return Err("`actions` is empty; if nothing is to be done, say why in a `message`".to_owned()),
         many if many > ACTIONS_MAX => {
@@ -111,16 +115,16 @@ pub(super) fn steps_of(said: &str, policies: &[Policy], is_listed: bool) -> Resu
     let at = |nth: usize, why: String| format!("actions[{nth}]: {why}");
     let mut steps: Vec<PlanStep> = Vec::new();
     for (nth, action) in actions.into_iter().enumerate() {
-        let step = step_of(action).map_err(|why| at(nth, why))?;
-        allowed(&step, policies, is_listed).map_err(|why| at(nth, why))?;
-        agrees(&steps, &step).map_err(|why| at(nth, why))?;
+        let step = parse_action(action).map_err(|why| at(nth, why))?;
+        check_policy(&step, policies, is_listed).map_err(|why| at(nth, why))?;
+        check_consistency(&steps, &step).map_err(|why| at(nth, why))?;
         steps.push(step);
     }
     Ok(steps)
 }
 
-fn step_of(action: Action) -> Result<PlanStep, String> {
-    let Action { kind, file, description, hints, cmd, expect } = action;
+fn parse_action(action: ChangePlanAction) -> Result<PlanStep, String> {
+    let ChangePlanAction { kind, file, description, hints, cmd, expect } = action;
     let [file, description, cmd, expect] = [file, description, cmd, expect].map(Option::unwrap_or_default);
     let kind = match kind.as_str() {
         "edit" => {
@@ -130,7 +134,7 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
             let path = tools::work_path_of(&file)
                 .filter(|_| !file.trim_end().ends_with('/'))
                 .ok_or_else(|| format!("`{file}` is no file's path in the repository"))?;
-            if path.parts().next() == Some(b".git".as_slice()) {
+            if path.components().next() == Some(b".git".as_slice()) {
                 return Err(format!("`{file}` is git's own"));
             }
             if description.trim().is_empty() {
@@ -144,8 +148,10 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
             }
             let expect = expect.trim().to_lowercase();
             match expect.as_str() {
-                "" | PASS | FAIL => StepKind::Command { command: cmd, expect },
-                other => return Err(format!("`expect` is `{other}`; it must be {PASS} or {FAIL}")),
+                "" | EXPECT_PASS | EXPECT_FAIL => StepKind::Command { command: cmd, expect },
+                other => {
+                    return Err(format!("`expect` is `{other}`; it must be {EXPECT_PASS} or {EXPECT_FAIL}"));
+                }
             }
         }
         "message" if description.trim().is_empty() => return Err("`text` is empty".to_owned()),
@@ -156,47 +162,54 @@ fn step_of(action: Action) -> Result<PlanStep, String> {
 }
 
 /// Whether policy lets the action be carried out, as far as the plan tells. The call itself is judged all the same.
-fn allowed(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result<(), String> {
+fn check_policy(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result<(), String> {
     let (name, args, what) = match &step.kind {
         StepKind::Edit { path, .. } => ("edit_file", json!({ "path": path.to_string() }), path.to_string()),
         StepKind::Command { command, .. } => ("run_command", json!({ "command": command }), command.clone()),
         StepKind::Message | StepKind::Free | StepKind::Tests { .. } => return Ok(()),
     };
-    let call = ToolUse { call: CallId::own(0), name: name.to_owned(), args, malformed: None };
-    let said = policy::judge(policies, &call, Reach::Name);
+    let call = ToolUse { call: CallId::for_runtime(0), name: name.to_owned(), args, malformed: None };
+    let said = policy::evaluate_policies(policies, &call, RuleScope::NamedPaths);
     match said.ruling {
         // No rule speaks of it, and no policy has a list of its own.
-        Ruling::Allow
+        RuleVerdict::Allow
             if is_listed
-                && said.rule == policy::DEFAULT
+                && said.rule_id == policy::DEFAULT_RULE
                 && name == "run_command"
-                && policy::judge(std::slice::from_ref(&LISTED), &call, Reach::Name).ruling
-                    == Ruling::Deny =>
+                && policy::evaluate_policies(
+                    std::slice::from_ref(&DEFAULT_COMMAND_POLICY),
+                    &call,
+                    RuleScope::NamedPaths,
+                )
+                .ruling
+                    == RuleVerdict::Deny =>
         {
             Err(format!(
                 "`{what}` starts what a plan may not; it may start {}. Make an edit of it, or leave it out; a policy \
                  with a rule that allows it lets it pass",
-                PROGRAMS.join(", ")
+                ALLOWED_PROGRAMS.join(", ")
             ))
         }
         // A person is asked when the call is made.
-        Ruling::Allow | Ruling::Ask => Ok(()),
-        Ruling::Deny => {
+        RuleVerdict::Allow | RuleVerdict::Ask => Ok(()),
+        RuleVerdict::Deny => {
             let why = if said.reason.is_empty() { String::new() } else { format!(": {}", said.reason) };
-            Err(format!("policy does not allow `{what}` (rule `{}`){why}", said.rule))
+            Err(format!("policy does not allow `{what}` (rule `{}`){why}", said.rule_id))
         }
     }
 }
 
 /// Whether an action goes with those before it.
-fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
+fn check_consistency(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
     for (nth, other) in before.iter().enumerate() {
         match (&other.kind, &step.kind) {
             (StepKind::Edit { path: first, .. }, StepKind::Edit { path, .. }) => {
                 if first == path && other.text.trim() == step.text.trim() {
                     return Err(format!("it is the same as actions[{nth}]"));
                 }
-                if let Some((folder, file)) = folder_of(first, path).or_else(|| folder_of(path, first)) {
+                if let Some((folder, file)) =
+                    folder_conflict(first, path).or_else(|| folder_conflict(path, first))
+                {
                     return Err(format!(
                         "`{folder}` cannot be a file, which actions[{nth}] says, where `{file}` is"
                     ));
@@ -204,7 +217,10 @@ fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
             }
             (StepKind::Command { command: first, expect: one }, StepKind::Command { command, expect }) => {
                 let written = before[nth..].iter().any(|step| matches!(step.kind, StepKind::Edit { .. }));
-                if first.trim() == command.trim() && (one == FAIL) != (expect == FAIL) && !written {
+                if first.trim() == command.trim()
+                    && (one == EXPECT_FAIL) != (expect == EXPECT_FAIL)
+                    && !written
+                {
                     return Err(format!(
                         "it expects `{command}` to end otherwise than actions[{nth}], and nothing is changed between them"
                     ));
@@ -224,7 +240,10 @@ fn agrees(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
 }
 
 /// Both, where the one would have to be the other's folder.
-fn folder_of<'a>(folder: &'a WorkPath, file: &'a WorkPath) -> Option<(&'a WorkPath, &'a WorkPath)> {
+fn folder_conflict<'a>(
+    folder: &'a WorkspacePath,
+    file: &'a WorkspacePath,
+) -> Option<(&'a WorkspacePath, &'a WorkspacePath)> {
     let inside =
         file.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'));
     inside.then_some((folder, file))
@@ -232,17 +251,17 @@ fn folder_of<'a>(folder: &'a WorkPath, file: &'a WorkPath) -> Option<(&'a WorkPa
 
 #[cfg(test)]
 mod tests {
-    use docket_schema::policy::Rule;
+    use docket_schema::policy::PolicyRule;
 
     use super::*;
 
-    fn plan(actions: &str) -> Result<Vec<PlanStep>, String> {
-        steps_of(&format!(r#"{{"actions": [{actions}]}}"#), &[], true)
+    fn parse_plan(actions: &str) -> Result<Vec<PlanStep>, String> {
+        parse_change_plan(&format!(r#"{{"actions": [{actions}]}}"#), &[], true)
     }
 
     #[test]
-    fn a_plan_is_taken_whole_whatever_its_fields_are_called() {
-        let steps = plan(
+    fn field_aliases_are_accepted() {
+        let steps = parse_plan(
             r#"{"kind": "edit", "file": "./src/a.py", "description": "add f", "hints": ["keep g", "no imports"]},
                {"kind": "edit", "path": "new/b.py", "text": "make it"},
                {"kind": "edit", "file": "src/a.py", "description": "then add h"},
@@ -250,14 +269,14 @@ mod tests {
                {"kind": "message", "text": "hello"}"#,
         )
         .expect("is taken");
-        let path = WorkPath::new("src/a.py").expect("a path");
+        let path = WorkspacePath::new("src/a.py").expect("a path");
         assert_eq!(steps[0].kind, StepKind::Edit { path, hints: "keep g\nno imports".to_owned() });
         assert_eq!(steps[3].kind, StepKind::Command { command: "make check".into(), expect: "pass".into() });
         assert_eq!((steps.len(), steps[1].text.as_str(), &steps[5].kind), (6, "make it", &StepKind::Message));
     }
 
     #[test]
-    fn a_plan_that_cannot_be_carried_out_is_told_where_it_is_wrong() {
+    fn invalid_plan_is_rejected_with_the_action_index() {
         let edit = |file: &str, text: &str| {
             format!(r#"{{"kind": "edit", "file": "{file}", "description": "{text}"}}"#)
         };
@@ -281,33 +300,39 @@ mod tests {
             ([edit("a/b.py", "x"), edit("a", "y")].join(","), "`a` cannot be a file"),
             ([command("pass"), command("fail")].join(","), "otherwise than actions[0]"),
         ] {
-            assert!(plan(&actions).is_err_and(|told| told.contains(why)), "{actions}: {:?}", plan(&actions));
+            assert!(
+                parse_plan(&actions).is_err_and(|told| told.contains(why)),
+                "{actions}: {:?}",
+                parse_plan(&actions)
+            );
         }
         let between = [command("fail"), edit("a.py", "x"), command("pass")].join(",");
         assert_eq!(
-            plan(&between).map(|steps| steps.len()),
+            parse_plan(&between).map(|steps| steps.len()),
             Ok(3),
             "a test that fails first, and then passes"
         );
-        assert!(steps_of("I would change a.py.", &[], true).is_err_and(|told| told.contains("no JSON")));
-        assert!(steps_of(r#"[{"kind": "message"}]"#, &[], true).is_err());
+        assert!(
+            parse_change_plan("I would change a.py.", &[], true).is_err_and(|told| told.contains("no JSON"))
+        );
+        assert!(parse_change_plan(r#"[{"kind": "message"}]"#, &[], true).is_err());
     }
 
     #[test]
-    fn without_a_rule_that_speaks_of_it_a_command_is_of_dockets_own_list() {
-        let rule = |id: &str, verdict, command: &str| Rule {
+    fn without_a_matching_rule_commands_must_be_in_the_default_list() {
+        let rule = |id: &str, verdict, command: &str| PolicyRule {
             id: id.to_owned(),
             verdict,
             tools: vec!["run_command".to_owned()],
             commands: vec![command.to_owned()],
-            ..LISTED.rules[0].clone()
+            ..DEFAULT_COMMAND_POLICY.rules[0].clone()
         };
         // What a child is denied says nothing of the rest; a rule that allows, or asks, does.
-        let denies = Policy { rules: vec![rule("given", Ruling::Deny, "sudo *")], ..Policy::default() };
-        let asks = Policy { rules: vec![rule("asks", Ruling::Ask, "rm *")], ..Policy::default() };
+        let denies = Policy { rules: vec![rule("given", RuleVerdict::Deny, "sudo *")], ..Policy::default() };
+        let asks = Policy { rules: vec![rule("asks", RuleVerdict::Ask, "rm *")], ..Policy::default() };
         let taken = |command: &str, policies: &[Policy], is_listed| {
             let plan = serde_json::json!({ "actions": [{ "kind": "command", "cmd": command }] });
-            steps_of(&plan.to_string(), policies, is_listed).is_ok()
+            parse_change_plan(&plan.to_string(), policies, is_listed).is_ok()
         };
         for command in [
             "pytest -q",
@@ -340,13 +365,13 @@ mod tests {
 
     /// Plans of older logs were taken by it: another list goes with another number of `role_rules`.
     #[test]
-    fn the_list_does_not_change_unseen() {
-        insta::assert_snapshot!(PROGRAMS.join("\n"));
+    fn allowed_programs_match_the_snapshot() {
+        insta::assert_snapshot!(ALLOWED_PROGRAMS.join("\n"));
     }
 
     #[test]
-    fn commands_are_of_the_list_where_policy_has_one() {
-        let rule = |verdict, commands: &[&str]| Rule {
+    fn policy_with_a_command_list_replaces_the_default_list() {
+        let rule = |verdict, commands: &[&str]| PolicyRule {
             id: "runners".to_owned(),
             verdict,
             reason: "only what runs tests".to_owned(),
@@ -357,17 +382,17 @@ mod tests {
             matches: Vec::new(),
             misses: Vec::new(),
         };
-        let edits = Rule { tools: vec!["edit_file".to_owned()], ..rule(Ruling::Allow, &[]) };
+        let edits = PolicyRule { tools: vec!["edit_file".to_owned()], ..rule(RuleVerdict::Allow, &[]) };
         let policy = Policy {
-            default: Ruling::Deny,
-            rules: vec![edits, rule(Ruling::Allow, &["make *"]), rule(Ruling::Ask, &["curl *"])],
+            default: RuleVerdict::Deny,
+            rules: vec![edits, rule(RuleVerdict::Allow, &["make *"]), rule(RuleVerdict::Ask, &["curl *"])],
             ..Policy::default()
         };
         let of = |command: &str| {
             let plan = format!(
                 r#"{{"actions": [{{"kind": "edit", "file": "a", "description": "x"}}, {{"kind": "command", "cmd": "{command}"}}]}}"#
             );
-            steps_of(&plan, std::slice::from_ref(&policy), true).map(|steps| steps.len())
+            parse_change_plan(&plan, std::slice::from_ref(&policy), true).map(|steps| steps.len())
         };
         assert_eq!((of("make test"), of("curl x")), (Ok(2), Ok(2)));
         assert!(

@@ -3,71 +3,72 @@
 
 use docket_schema::{
     content::BlobRef,
-    message::{ModelRef, Part, Role},
-    run::{Conversation, ModelTerms, Purpose, RoleSpec, RunStarted, RunState},
+    message::{MessagePart, MessageRole, ModelRef},
+    run::{CallPurpose, Conversation, ModelTerms, RoleSpec, RunStarted, RunState},
 };
 
-use super::decision::Manner;
+use super::decision::SamplingOptions;
 
 /// Largest summary that is asked for.
 const SUMMARY_TOKENS_MAX: u32 = 2048;
 
 /// The role in hand, as it was pinned.
-pub(crate) fn role_of<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a RoleSpec> {
-    let name = run.work.role.as_deref()?;
+pub(crate) fn current_role<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a RoleSpec> {
+    let name = run.engine_state.role.as_deref()?;
     pins.roles.iter().find(|role| role.name == name)
 }
 
 /// The system prompt and the tools of whoever is asked next.
-pub(crate) fn texts_of(run: &RunState, pins: &RunStarted) -> (BlobRef, BlobRef) {
-    let of_role = role_of(run, pins).map(|role| (role.system, role.tools));
+pub(crate) fn prompt_and_tools(run: &RunState, pins: &RunStarted) -> (BlobRef, BlobRef) {
+    let of_role = current_role(run, pins).map(|role| (role.system, role.tools));
     of_role.unwrap_or((pins.prompts.system, pins.prompts.tools))
 }
 
 /// How a model is to answer, as the run has pinned it: its role's word first, then the settings, which are the main
 /// model's, then its own terms. Nobody thinks about a summary.
-pub(crate) fn manner_of(
+pub(crate) fn sampling_options(
     (pins, role): (&RunStarted, Option<&RoleSpec>),
-    purpose: Purpose,
+    purpose: CallPurpose,
     model: &ModelRef,
     said: &Conversation,
-) -> Manner {
-    let terms = pins.models.terms_of(model);
+) -> SamplingOptions {
+    let terms = pins.models.terms_for(model);
     let own = (*model == pins.models.main).then_some(&pins.settings);
     let (of_role, temperature) = match role {
         Some(role) if role.model == *model => (role.effort, role.temperature_milli),
         Some(_) | None => (None, None),
     };
     let effort = match purpose {
-        Purpose::Compact => None,
-        Purpose::Decide | Purpose::Plan | Purpose::Review => {
+        CallPurpose::Compact => None,
+        CallPurpose::Decide | CallPurpose::Plan | CallPurpose::Review => {
             of_role.or_else(|| own.and_then(|settings| settings.effort)).or(terms.effort)
         }
     };
     let temperature_milli = temperature
         .or_else(|| own.and_then(|settings| settings.temperature_milli))
         .or(terms.temperature_milli);
-    let thought = effort.and_then(|_| thought_before(said, model));
-    Manner { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
+    let thought = effort.and_then(|_| began_with_thinking(said, model));
+    SamplingOptions { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
 }
 
 /// Whether the answer whose calls the conversation's end brings the results of began with a thought of `model`; none
 /// where no call waits for its result.
-fn thought_before(said: &Conversation, model: &ModelRef) -> Option<bool> {
-    let mut last = said.since(said.len().saturating_sub(2));
+fn began_with_thinking(said: &Conversation, model: &ModelRef) -> Option<bool> {
+    let mut last = said.entries_from(said.len().saturating_sub(2));
     let (answer, results) = (&last.next()?.message, &last.next()?.message);
-    let brings = results.parts.iter().any(|part| matches!(part, Part::ToolResult { .. }));
+    let brings = results.parts.iter().any(|part| matches!(part, MessagePart::ToolResult { .. }));
     let own = |provider: &str| provider == model.provider || provider == model.to_string();
-    let thought = |part: &Part| matches!(part, Part::Thinking { provider, .. } if own(provider));
-    (brings && answer.role == Role::Assistant).then(|| answer.parts.iter().any(thought))
+    let thought =
+        |part: &MessagePart| matches!(part, MessagePart::Thinking { provider, .. } if own(provider));
+    (brings && answer.role == MessageRole::Assistant).then(|| answer.parts.iter().any(thought))
 }
 
 /// The largest answer of a call that no budget makes smaller.
-pub(crate) fn usual_output_tokens(pins: &RunStarted, purpose: Purpose, model: &ModelRef) -> u32 {
-    let terms = pins.models.terms_of(model);
+pub(crate) fn default_output_tokens(pins: &RunStarted, purpose: CallPurpose, model: &ModelRef) -> u32 {
+    let terms = pins.models.terms_for(model);
     match purpose {
-        Purpose::Compact => summary_tokens_max(pins, terms),
-        Purpose::Decide | Purpose::Plan | Purpose::Review => answer_tokens_max(pins, terms),
+        CallPurpose::Compact => summary_tokens_max(pins, terms),
+        CallPurpose::Decide | CallPurpose::Plan | CallPurpose::Review => answer_tokens_max(pins, terms),
     }
 }
 

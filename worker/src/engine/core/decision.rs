@@ -8,8 +8,8 @@ use docket_schema::{
     ids::{DecisionHash, Turn},
     message::{CallId, ModelRef},
     run::{
-        AboutCall, BlockedWhy, Compacted, Conversation, Effort, Fact, FailureKind, GateSpec, GateStep, Phase,
-        Purpose, RunOutcome, RunState, Verdict,
+        BlockedCall, BlockedReason, CallPurpose, Compacted, Conversation, EngineFact, FailureKind, GateSpec,
+        GateStep, PolicyVerdict, ReasoningEffort, RunOutcome, RunPhase, RunState,
     },
     tool::RecoveryClass,
 };
@@ -19,15 +19,15 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// What the run is about from here on.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// The act.
-    pub act: Act,
+    pub act: Action,
 }
 
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum Action {
     /// Ask a model.
     CallModel(Box<ModelCall>),
     /// Run tools: readers together, changers in order.
@@ -37,7 +37,7 @@ pub enum Act {
     /// Make the conversation shorter, and decide again.
     Compact(Box<Compacted>),
     /// Record what follows from what is recorded, take up a role, or both; and decide again.
-    Conclude(Box<Conclusion>),
+    Conclude(Box<EngineUpdate>),
     /// Rest until somebody unpauses the run.
     Pause,
     /// Wait for a person.
@@ -45,10 +45,10 @@ pub enum Act {
         /// What is asked.
         question: Content,
         /// What led to it.
-        why: BlockedWhy,
+        why: BlockedReason,
         /// The call that policy asks about.
         #[serde(skip_serializing_if = "Option::is_none")]
-        about: Option<AboutCall>,
+        about: Option<BlockedCall>,
     },
     /// End the run.
     End {
@@ -61,18 +61,18 @@ pub enum Act {
 
 /// What follows from what is recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Conclusion {
+pub struct EngineUpdate {
     /// Facts, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub facts: Vec<Fact>,
+    pub facts: Vec<EngineFact>,
     /// The role that is taken up after them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub begins: Option<Begins>,
+    pub begins: Option<RoleStart>,
 }
 
 /// A role that is taken up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Begins {
+pub struct RoleStart {
     /// Its name.
     pub role: String,
     /// What for, in a line.
@@ -87,7 +87,7 @@ pub struct ModelCall {
     /// docket's name of the call.
     pub call: CallId,
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: CallPurpose,
     /// The turn it opens, or repeats an attempt of.
     pub turn: Turn,
     /// Which attempt, from 1.
@@ -102,7 +102,7 @@ pub struct ModelCall {
     /// Tool specifications.
     pub tools: BlobRef,
     /// The conversation.
-    #[serde(serialize_with = "digest")]
+    #[serde(serialize_with = "serialize_digest")]
     pub messages: Conversation,
     /// Words of the runtime added at its end.
     pub nudge: Option<String>,
@@ -111,16 +111,16 @@ pub struct ModelCall {
     /// How long to wait before, as an earlier failure recorded.
     pub wait_ms: u64,
     /// How it is to answer.
-    #[serde(skip_serializing_if = "Manner::is_usual")]
-    pub manner: Manner,
+    #[serde(skip_serializing_if = "SamplingOptions::is_default")]
+    pub manner: SamplingOptions,
 }
 
 /// How a model is to answer, where that is not as its provider has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Manner {
+pub struct SamplingOptions {
     /// How hard it thinks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effort: Option<Effort>,
+    pub effort: Option<ReasoningEffort>,
     /// Sampling temperature in thousandths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
@@ -133,8 +133,8 @@ pub struct Manner {
     pub thought: Option<bool>,
 }
 
-impl Manner {
-    const fn is_usual(&self) -> bool {
+impl SamplingOptions {
+    const fn is_default(&self) -> bool {
         self.effort.is_none() && self.temperature_milli.is_none() && !self.completion_tokens
     }
 }
@@ -149,7 +149,7 @@ pub struct PlannedTool {
     /// What recovery may do with it.
     pub class: RecoveryClass,
     /// What policy says.
-    pub policy: Verdict,
+    pub policy: PolicyVerdict,
     /// Labels of a parsed command.
     pub labels: Vec<String>,
 }
@@ -174,23 +174,23 @@ impl Decision {
     }
 
     /// Ends the run, with the last words of its model.
-    pub(in crate::engine) fn end(run: &RunState, result: RunOutcome) -> Self {
-        let phase = if result == RunOutcome::Succeeded { Phase::Verifying } else { run.phase };
-        Self { phase, act: Act::End { result, summary: run.last_text.clone() } }
+    pub(in crate::engine) fn end_run(run: &RunState, result: RunOutcome) -> Self {
+        let phase = if result == RunOutcome::Succeeded { RunPhase::Verifying } else { run.phase };
+        Self { phase, act: Action::End { result, summary: run.last_text.clone() } }
     }
 
     /// Ends the run as failed.
-    pub(in crate::engine) fn fail(run: &RunState, why: FailureKind, message: &str) -> Self {
-        Self::end(run, RunOutcome::Failed { why, message: message.to_owned() })
+    pub(in crate::engine) fn fail_run(run: &RunState, why: FailureKind, message: &str) -> Self {
+        Self::end_run(run, RunOutcome::Failed { why, message: message.to_owned() })
     }
 
     /// Asks a person.
-    pub(in crate::engine) fn block(run: &RunState, question: Content, why: BlockedWhy) -> Self {
-        Self { phase: run.phase, act: Act::Block { question, why, about: None } }
+    pub(in crate::engine) fn block_run(run: &RunState, question: Content, why: BlockedReason) -> Self {
+        Self { phase: run.phase, act: Action::Block { question, why, about: None } }
     }
 }
 
-fn digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Error> {
+fn serialize_digest<S: Serializer>(messages: &Conversation, s: S) -> Result<S::Ok, S::Error> {
     let mut fields = s.serialize_struct("Conversation", 2)?;
     fields.serialize_field("count", &messages.len())?;
     fields.serialize_field("digest", blake3::Hash::from_bytes(messages.digest()).to_hex().as_str())?;

@@ -3,7 +3,7 @@
 
 use docket_schema::{
     run::{EngineRef, RunState, WriteScope},
-    task::RoleAsked,
+    task::RoleOverride,
     tool::ToolSet,
 };
 
@@ -12,10 +12,10 @@ use super::decision::Decision;
 /// See the module.
 pub trait Engine: Send + Sync {
     /// Name and version of its rules.
-    fn id(&self) -> EngineRef;
+    fn engine_ref(&self) -> EngineRef;
 
     /// The roles of its conversations; none where it has one of its own.
-    fn roles(&self) -> Vec<RoleDef> {
+    fn default_roles(&self) -> Vec<RoleDefinition> {
         Vec::new()
     }
 
@@ -23,10 +23,10 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// What cannot be said of them.
-    fn roles_asked(&self, asked: &[RoleAsked]) -> Result<Vec<RoleDef>, RoleError> {
-        match asked.iter().find(|role| role.defines()) {
-            None => Ok(self.roles()),
-            Some(role) => Err(RoleError::Fixed { role: role.name.clone(), engine: self.id().name }),
+    fn roles_with_overrides(&self, asked: &[RoleOverride]) -> Result<Vec<RoleDefinition>, RoleError> {
+        match asked.iter().find(|role| role.defines_role()) {
+            None => Ok(self.default_roles()),
+            Some(role) => Err(RoleError::Fixed { role: role.name.clone(), engine: self.engine_ref().name }),
         }
     }
 
@@ -36,12 +36,12 @@ pub trait Engine: Send + Sync {
     }
 
     /// How much of a budget of time, in milliseconds, calls may use as things stand: whoever has a last word leaves it time.
-    fn time_for_calls(&self, _run: &RunState, budget_ms: u64) -> u64 {
+    fn call_time_budget_ms(&self, _run: &RunState, budget_ms: u64) -> u64 {
         budget_ms
     }
 
     /// Whether a model may call this tool as things stand, beyond what its role and policy say.
-    fn allows_now(&self, _run: &RunState, _tool: &str) -> bool {
+    fn allows_tool(&self, _run: &RunState, _tool: &str) -> bool {
         true
     }
 
@@ -51,31 +51,31 @@ pub trait Engine: Send + Sync {
 
 /// A role as an engine defines it; what of it a run pins is in [`docket_schema::run::RoleSpec`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct RoleDef {
+pub struct RoleDefinition {
     /// Its name.
     pub name: String,
     /// What stands in its system prompt, before its tools and the project.
-    pub words: String,
+    pub prompt: String,
     /// Names of its tools.
     pub tools: Vec<String>,
     /// JSON Schema that its last answer must meet.
-    pub answer: Option<serde_json::Value>,
+    pub reply_schema: Option<serde_json::Value>,
     /// Whether it is told of the project: its rules, how it is tested, its outline.
     pub sees_project: bool,
     /// Which files its tools may write.
-    pub writes: WriteScope,
+    pub write_scope: WriteScope,
 }
 
-impl RoleDef {
+impl RoleDefinition {
     /// A role without tools that is told of the project, and answers with text.
-    pub fn of(name: &str, words: &str) -> Self {
+    pub fn new(name: &str, words: &str) -> Self {
         Self {
             name: name.to_owned(),
-            words: words.to_owned(),
+            prompt: words.to_owned(),
             tools: Vec::new(),
-            answer: None,
+            reply_schema: None,
             sees_project: true,
-            writes: WriteScope::Any,
+            write_scope: WriteScope::Any,
         }
     }
 }
@@ -84,7 +84,7 @@ impl RoleDef {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoleError {
     /// The engine has no role of this name.
-    #[error("there is no role `{role}`; {}", has(.engine, .known))]
+    #[error("there is no role `{role}`; {}", describe_known_roles(.engine, .known))]
     Unknown {
         /// The name.
         role: String,
@@ -123,7 +123,7 @@ pub enum RoleError {
     },
 }
 
-fn has(engine: &str, known: &[String]) -> String {
+fn describe_known_roles(engine: &str, known: &[String]) -> String {
     match known {
         [] => format!("the engine `{engine}` has no roles"),
         known => format!("the engine `{engine}` has {}", known.join(", ")),

@@ -5,49 +5,54 @@ use std::collections::BTreeSet;
 
 use docket_schema::{
     ids::Turn,
-    run::{BlockedWhy, FailureKind, Limit, RunOutcome, RunSettings, RunState},
+    run::{BlockedReason, FailureKind, LimitKind, RunOutcome, RunSettings, RunState},
 };
 
-use super::decision::{Act, Decision};
+use super::decision::{Action, Decision};
 
 /// The decision that is due whatever the engine's rules say.
-pub(in crate::engine) fn wishes_and_limits(run: &RunState) -> Option<Decision> {
+pub(in crate::engine) fn decide_requests_and_limits(run: &RunState) -> Option<Decision> {
     if run.cancel_requested {
-        return Some(Decision::end(run, RunOutcome::Cancelled));
+        return Some(Decision::end_run(run, RunOutcome::Cancelled));
     }
-    if run.limit == Some(Limit::Batch) {
-        let said = run.limit_said.as_deref().unwrap_or("its batch has used up what it may");
-        let rests = || Decision::block(run, said.into(), BlockedWhy::Budget);
-        return run.wanted.is_empty().then(rests);
+    if run.limit == Some(LimitKind::Batch) {
+        let said = run.limit_message.as_deref().unwrap_or("its batch has used up what it may");
+        let rests = || Decision::block_run(run, said.into(), BlockedReason::Budget);
+        return run.pending_calls.is_empty().then(rests);
     }
-    if let (Some(Limit::Money), Some(said)) = (run.limit, &run.limit_said) {
+    if let (Some(LimitKind::Money), Some(said)) = (run.limit, &run.limit_message) {
         // Not the run's own: its batch cannot pay for a model without a price.
-        return Some(Decision::fail(run, FailureKind::Configuration, said));
+        return Some(Decision::fail_run(run, FailureKind::Configuration, said));
     }
     if let Some(limit) = run.limit {
         let which = match limit {
-            Limit::Time => "time",
-            Limit::Tokens => "tokens",
-            Limit::Money => "money",
-            Limit::Batch => "its batch",
+            LimitKind::Time => "time",
+            LimitKind::Tokens => "tokens",
+            LimitKind::Money => "money",
+            LimitKind::Batch => "its batch",
         };
-        return Some(Decision::fail(run, FailureKind::Limit, &format!("the budget of {which} is used up")));
+        return Some(Decision::fail_run(
+            run,
+            FailureKind::Limit,
+            &format!("the budget of {which} is used up"),
+        ));
     }
-    if let Some(message) = used_too_much(run) {
-        return Some(Decision::fail(run, FailureKind::Limit, &message));
+    if let Some(message) = resource_limit_message(run) {
+        return Some(Decision::fail_run(run, FailureKind::Limit, &message));
     }
     // A pause waits until the batch in hand is done, so that no call is left without its result.
-    (run.pause_requested && run.wanted.is_empty()).then_some(Decision { phase: run.phase, act: Act::Pause })
+    (run.pause_requested && run.pending_calls.is_empty())
+        .then_some(Decision { phase: run.phase, act: Action::Pause })
 }
 
 /// What to say where commands were ended for using too much in so many turns that none should follow.
-fn used_too_much(run: &RunState) -> Option<String> {
+fn resource_limit_message(run: &RunState) -> Option<String> {
     let max = run.pins.as_ref()?.settings.exceeded_max as usize;
     let turns: BTreeSet<Turn> = run.exceeded.iter().map(|(turn, _)| *turn).collect();
-    if max == 0 || turns.len() < max || !run.wanted.is_empty() {
+    if max == 0 || turns.len() < max || !run.pending_calls.is_empty() {
         return None;
     }
-    let mut nouns: Vec<&str> = run.exceeded.iter().map(|(_, what)| what.noun()).collect();
+    let mut nouns: Vec<&str> = run.exceeded.iter().map(|(_, what)| what.as_noun()).collect();
     nouns.sort_unstable();
     nouns.dedup();
     let nouns = nouns.join(", ");
@@ -60,7 +65,7 @@ fn used_too_much(run: &RunState) -> Option<String> {
 
 /// The cap of turns, with those that each round of correction adds.
 pub(in crate::engine) const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
-    let (turns, corrections) = (run.before.0.0, run.corrections.saturating_sub(run.before.1));
+    let (turns, corrections) = (run.before_fork.0.0, run.corrections.saturating_sub(run.before_fork.1));
     let more = turns.saturating_add(corrections.saturating_mul(settings.correction_turns));
     settings.turns_max.saturating_add(more)
 }

@@ -6,6 +6,6 @@ pub(super) mod call_options;
 pub(super) mod decision;
 pub(super) mod definition;
 pub(super) mod limits;
-pub(super) mod models;
+pub(super) mod model_choice;
 pub(super) mod nudges;
 pub(super) mod request_size;

@@ -17,12 +17,12 @@ const LOW_PERCENT: u64 = 50;
 const USEFUL_PERCENT: u64 = 20;
 
 /// Whether a model refused a request for its length.
-pub(in crate::engine) fn is_too_long(failure: &ModelFailed) -> bool {
+pub(in crate::engine) fn is_context_too_long(failure: &ModelFailed) -> bool {
     failure.error == "context_too_long"
 }
 
 /// Tokens of what no model has counted.
-pub(in crate::engine) const fn tokens_by_rule(bytes: u64) -> u64 {
+pub(in crate::engine) const fn estimate_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
@@ -34,9 +34,9 @@ pub(in crate::engine) struct RequestSize {
     /// Tokens that a request may have at most: the window without the answer's part.
     pub(in crate::engine) window: u64,
     /// From here on it is made shorter.
-    pub(in crate::engine) high: u64,
+    pub(in crate::engine) high_mark: u64,
     /// What making it shorter aims at.
-    pub(in crate::engine) low: u64,
+    pub(in crate::engine) low_mark: u64,
 }
 
 impl RequestSize {
@@ -50,21 +50,21 @@ impl RequestSize {
         let percent = u64::from(pins.settings.compaction_percent);
         Self {
             bytes: run.prompt_bytes().saturating_add(run.transcript.conversation(None).bytes()),
-            measured: run.measured.map(|seen| (seen.tokens, run.bytes_of(seen))),
+            measured: run.measured_tokens.map(|seen| (seen.tokens, run.measured_bytes(seen))),
             window,
-            high: window.saturating_mul(percent) / 100,
-            low: window.saturating_mul(LOW_PERCENT.min(percent.saturating_sub(USEFUL_PERCENT))) / 100,
+            high_mark: window.saturating_mul(percent) / 100,
+            low_mark: window.saturating_mul(LOW_PERCENT.min(percent.saturating_sub(USEFUL_PERCENT))) / 100,
         }
     }
 
     /// Its tokens, as well as they are known.
-    pub(in crate::engine) fn now(&self) -> u64 {
-        self.tokens(self.bytes)
+    pub(in crate::engine) fn current_tokens(&self) -> u64 {
+        self.tokens_for_bytes(self.bytes)
     }
 
     /// Whether it is below the mark from which on it is made shorter.
-    pub(in crate::engine) fn fits(&self) -> bool {
-        self.now() < self.high
+    pub(in crate::engine) fn is_below_high_mark(&self) -> bool {
+        self.current_tokens() < self.high_mark
     }
 
     /// Bytes of a share of the window, in percent.
@@ -73,20 +73,20 @@ impl RequestSize {
     }
 
     /// Tokens that a request has less which is shorter by this many bytes.
-    pub(in crate::engine) fn saved(&self, bytes: u64) -> u64 {
-        self.now().saturating_sub(self.tokens(self.bytes.saturating_sub(bytes)))
+    pub(in crate::engine) fn tokens_saved(&self, bytes: u64) -> u64 {
+        self.current_tokens().saturating_sub(self.tokens_for_bytes(self.bytes.saturating_sub(bytes)))
     }
 
     /// Tokens that a compaction has to gain.
-    pub(in crate::engine) const fn useful(&self) -> u64 {
+    pub(in crate::engine) const fn min_useful_tokens(&self) -> u64 {
         self.window.saturating_mul(USEFUL_PERCENT) / 100
     }
 
     /// Tokens of a request of this many bytes: what the model counted, and what came since by rule; where it
     /// was made shorter since, its share of what was counted.
-    pub(in crate::engine) fn tokens(&self, bytes: u64) -> u64 {
+    pub(in crate::engine) fn tokens_for_bytes(&self, bytes: u64) -> u64 {
         match self.measured {
-            None => tokens_by_rule(bytes),
+            None => estimate_tokens(bytes),
             Some((tokens, seen)) if bytes >= seen => {
                 tokens.saturating_add((bytes - seen).div_ceil(BYTES_PER_TOKEN))
             }

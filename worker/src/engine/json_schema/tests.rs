@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn told(schema: &Value, value: &Value) -> Vec<String> {
-    assert_eq!(check(schema), Ok(()), "{schema}");
-    problems(schema, value).iter().map(ToString::to_string).collect()
+fn violation_texts(schema: &Value, value: &Value) -> Vec<String> {
+    assert_eq!(check_schema(schema), Ok(()), "{schema}");
+    find_violations(schema, value).iter().map(ToString::to_string).collect()
 }
 
 /// Each keyword with values that meet it and values that do not, as the public suite of JSON Schema has them.
 #[test]
-fn each_keyword_holds_what_the_standard_says_of_it() {
+fn each_keyword_follows_the_standard() {
     let table = [
         (
             json!({"type": "integer"}),
@@ -105,16 +105,16 @@ fn each_keyword_holds_what_the_standard_says_of_it() {
     ];
     for (schema, meet, miss) in &table {
         for value in meet {
-            assert_eq!(told(schema, value), Vec::<String>::new(), "{schema} is met by {value}");
+            assert_eq!(violation_texts(schema, value), Vec::<String>::new(), "{schema} is met by {value}");
         }
         for value in miss {
-            assert!(!told(schema, value).is_empty(), "{schema} is not met by {value}");
+            assert!(!violation_texts(schema, value).is_empty(), "{schema} is not met by {value}");
         }
     }
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn violations_name_their_location() {
     let schema = json!({
         "type": "object",
         "required": ["verdict", "risks"],
@@ -125,30 +125,34 @@ fn what_is_wrong_is_told_with_its_place() {
         },
     });
     assert_eq!(
-        told(&schema, &json!({"verdict": "maybe", "risks": [{}, {"a/b": 7}], "more": 1})),
+        violation_texts(&schema, &json!({"verdict": "maybe", "risks": [{}, {"a/b": 7}], "more": 1})),
         [
             "`/more`: it is not known; there are risks, verdict",
             "`/risks/1/a~1b`: it must be of type string, and is a number",
             "`/verdict`: it must be one of \"approve\", \"send_back\", and is \"maybe\"",
         ]
     );
-    assert_eq!(told(&schema, &json!({"verdict": "approve"})), ["`/risks`: it is missing"]);
-    assert_eq!(told(&schema, &json!([])), ["it must be of type object, and is an array"]);
+    assert_eq!(violation_texts(&schema, &json!({"verdict": "approve"})), ["`/risks`: it is missing"]);
+    assert_eq!(violation_texts(&schema, &json!([])), ["it must be of type object, and is an array"]);
     let forms = json!({"items": {"anyOf": [{"type": "string"}, {"required": ["path"]}], "minLength": 1}});
     let schema = json!({"properties": {"steps": forms}});
     assert_eq!(
-        told(&schema, &json!({"steps": ["a", {"path": 1}, {"file": 1}]})),
+        violation_texts(&schema, &json!({"steps": ["a", {"path": 1}, {"file": 1}]})),
         [
             "`/steps/2`: it is of none of the 2 forms that it may have (`/steps/2`: it must be of type string, and is an \
          object; or `/steps/2/path`: it is missing)"
         ]
     );
     let many = json!({"items": {"type": "string"}});
-    assert_eq!(told(&many, &json!([1, 2, 3, 4, 5, 6, 7])).len(), 5, "a model is told a few at once");
+    assert_eq!(
+        violation_texts(&many, &json!([1, 2, 3, 4, 5, 6, 7])).len(),
+        5,
+        "a model is told a few at once"
+    );
 }
 
 #[test]
-fn a_schema_that_is_not_held_whole_is_refused_with_the_place() {
+fn unsupported_schema_is_rejected_with_its_location() {
     for (schema, at, what) in [
         (json!(true), "", "must be an object"),
         (json!({"type": "text"}), "/type", "one of null, boolean"),
@@ -169,15 +173,15 @@ fn a_schema_that_is_not_held_whole_is_refused_with_the_place() {
             "leads back to itself",
         ),
     ] {
-        let error = check(&schema).expect_err("it is refused");
+        let error = check_schema(&schema).expect_err("it is refused");
         assert!(error.at == at && error.what.contains(what), "{schema}: {error}");
     }
     let deep = (0..100).fold(json!({}), |inner, _| json!({"items": inner}));
-    assert!(check(&deep).is_err_and(|error| error.what.contains("deeper")));
+    assert!(check_schema(&deep).is_err_and(|error| error.what.contains("deeper")));
 }
 
 #[test]
-fn a_schema_whose_references_multiply_comes_to_an_end() {
+fn validation_of_multiplying_references_terminates() {
     // Each level asks twice for the next one.
     let defs: serde_json::Map<String, Value> = (0..40)
         .map(|nth| {
@@ -188,10 +192,10 @@ fn a_schema_whose_references_multiply_comes_to_an_end() {
         .collect();
     let schema = json!({"$ref": "#/$defs/d0", "$defs": defs});
     let value = (0..40).fold(json!("x"), |inner, _| json!([inner]));
-    assert_eq!(told(&schema, &value), ["it takes too much to check it"]);
+    assert_eq!(violation_texts(&schema, &value), ["it takes too much to check it"]);
 }
 
-fn anything() -> impl Strategy<Value = Value> {
+fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -208,11 +212,11 @@ fn anything() -> impl Strategy<Value = Value> {
 }
 
 /// The schema that only this value meets, made another way than it is checked.
-fn only(value: &Value) -> Value {
+fn schema_of_exactly(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => json!({"enum": [value]}),
         Value::Array(items) => {
-            let first: Vec<Value> = items.iter().map(only).collect();
+            let first: Vec<Value> = items.iter().map(schema_of_exactly).collect();
             let count = items.len();
             let mut schema = json!({"type": "array", "minItems": count, "items": false});
             if count > 0 {
@@ -222,7 +226,7 @@ fn only(value: &Value) -> Value {
         }
         Value::Object(map) => {
             let named: serde_json::Map<String, Value> =
-                map.iter().map(|(name, value)| (name.clone(), only(value))).collect();
+                map.iter().map(|(name, value)| (name.clone(), schema_of_exactly(value))).collect();
             let names: Vec<&String> = map.keys().collect();
             json!({"type": "object", "properties": named, "required": names, "additionalProperties": false})
         }
@@ -231,18 +235,18 @@ fn only(value: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn a_value_meets_the_schema_made_of_it_and_no_other_value_does(one in anything(), other in anything()) {
-        let schema = only(&one);
-        prop_assert_eq!(check(&schema), Ok(()));
-        prop_assert_eq!(problems(&schema, &one), vec![]);
-        prop_assert_eq!(problems(&schema, &other).is_empty(), one == other);
+    fn a_value_meets_the_schema_made_of_it_and_no_other_value_does(one in arbitrary_json(), other in arbitrary_json()) {
+        let schema = schema_of_exactly(&one);
+        prop_assert_eq!(check_schema(&schema), Ok(()));
+        prop_assert_eq!(find_violations(&schema, &one), vec![]);
+        prop_assert_eq!(find_violations(&schema, &other).is_empty(), one == other);
     }
 
     #[test]
-    fn each_problem_points_into_the_value_or_beside_it(one in anything(), other in anything()) {
-        for problem in problems(&only(&one), &other) {
-            let parent = problem.at.rsplit_once('/').map_or("", |(parent, _)| parent);
-            prop_assert!(other.pointer(parent).is_some(), "{} of {}", problem.at, other);
+    fn each_problem_points_into_the_value_or_beside_it(one in arbitrary_json(), other in arbitrary_json()) {
+        for problem in find_violations(&schema_of_exactly(&one), &other) {
+            let parent = problem.pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
+            prop_assert!(other.pointer(parent).is_some(), "{} of {}", problem.pointer, other);
         }
     }
 }

@@ -3,19 +3,19 @@
 //! A person says it, or it is estimated from the words of the task. It is advice: a model that knows better
 //! deviates, and nothing is refused for it.
 
-use docket_schema::run::Complexity;
+use docket_schema::run::TaskComplexity;
 
 /// A task of fewer characters than this is small, unless something else speaks against it.
 const SMALL_CHARS: usize = 300;
 /// A task of more characters than this is large.
 const LARGE_CHARS: usize = 1500;
 /// Points of a list from which on a task is large.
-const LARGE_POINTS: usize = 8;
+const LARGE_LIST_ITEMS: usize = 8;
 /// Paths that must exist from which on a task is large.
-const LARGE_REQUIRES: usize = 5;
+const LARGE_REQUIRED_PATHS: usize = 5;
 
 /// Words of work that reaches through a code base.
-const WIDE: [&str; 12] = [
+const WIDE_SCOPE_WORDS: [&str; 12] = [
     "refactor",
     "redesign",
     "rewrite",
@@ -30,25 +30,26 @@ const WIDE: [&str; 12] = [
     "end to end",
 ];
 /// Words of work that is done in one place.
-const NARROW: [&str; 7] = ["typo", "rename", "bump", "comment", "spelling", "one line", "one-line"];
+const NARROW_SCOPE_WORDS: [&str; 7] =
+    ["typo", "rename", "bump", "comment", "spelling", "one line", "one-line"];
 
 /// What the words of a task let one expect.
-pub fn estimate(title: &str, text: &str, requires: usize) -> Complexity {
+pub fn estimate_complexity(title: &str, text: &str, requires: usize) -> TaskComplexity {
     let words = format!("{title}\n{text}").to_lowercase();
     let chars = words.chars().count();
-    let points = text.lines().filter(|line| is_point(line)).count();
-    let wide = WIDE.iter().filter(|word| words.contains(*word)).count();
-    let large = chars > LARGE_CHARS || points >= LARGE_POINTS || requires >= LARGE_REQUIRES;
+    let points = text.lines().filter(|line| is_list_item(line)).count();
+    let wide = WIDE_SCOPE_WORDS.iter().filter(|word| words.contains(*word)).count();
+    let large = chars > LARGE_CHARS || points >= LARGE_LIST_ITEMS || requires >= LARGE_REQUIRED_PATHS;
     if large || wide >= 2 {
-        return Complexity::High;
+        return TaskComplexity::High;
     }
     let small = chars < SMALL_CHARS && points < 3 && requires <= 1 && wide == 0;
-    let narrow = NARROW.iter().any(|word| words.contains(word)) && wide == 0;
-    if small || (narrow && points < 3) { Complexity::Low } else { Complexity::Medium }
+    let narrow = NARROW_SCOPE_WORDS.iter().any(|word| words.contains(word)) && wide == 0;
+    if small || (narrow && points < 3) { TaskComplexity::Low } else { TaskComplexity::Medium }
 }
 
 /// `- a`, `* a`, `1. a`, `2) a`.
-fn is_point(line: &str) -> bool {
+fn is_list_item(line: &str) -> bool {
     let line = line.trim_start();
     let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
     line.starts_with("- ")
@@ -57,14 +58,14 @@ fn is_point(line: &str) -> bool {
 }
 
 /// What the model is asked for before it changes anything.
-pub(super) const fn preview(complexity: Complexity) -> Option<&'static str> {
+pub(super) const fn planning_instruction(complexity: TaskComplexity) -> Option<&'static str> {
     match complexity {
-        Complexity::Low => None,
-        Complexity::Medium => Some(
+        TaskComplexity::Low => None,
+        TaskComplexity::Medium => Some(
             "Say below your plan, in two or three sentences, what you are going to change, where and why. \
              Leave it out if the change turns out to be small.",
         ),
-        Complexity::High => Some(
+        TaskComplexity::High => Some(
             "This task looks large. Explore first. Then write below your plan what you intend: which files \
              change and what becomes of each, what new ones are for, in which order, what could break and how \
              you will see that it did not. Deviate where the code shows you better, and say so.",

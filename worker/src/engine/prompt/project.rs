@@ -24,15 +24,15 @@ const LEFT_OUT_BYTES: usize = 60;
 const INSTRUCTIONS_BYTES_MIN: usize = 512;
 
 /// Bytes around a text beside its path: the head of it, and that it is cut.
-const AROUND_BYTES: usize = 100;
+const FRAME_BYTES: usize = 100;
 
 /// What the driver saw of the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Project {
+pub struct ProjectLayer {
     /// What people wrote for those who work here, the root's first, then by path.
-    pub instructions: Vec<Instructions>,
+    pub instructions: Vec<InstructionFile>,
     /// What it is built with.
-    pub stack: Stack,
+    pub stack: ProjectStack,
     /// Its files, as they are shown.
     pub tree: String,
     /// How its tests are run, if that is known.
@@ -43,42 +43,47 @@ pub struct Project {
 
 /// A file of instructions: `AGENTS.md` or `CLAUDE.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Instructions {
+pub struct InstructionFile {
     /// Its path.
     pub path: String,
     /// Its text.
     pub text: String,
 }
 
-impl Instructions {
+impl InstructionFile {
     /// The folder it is about; empty = all of the repository.
-    fn folder(&self) -> &str {
+    fn scope_folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 }
 
 /// What a project is built with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stack {
+pub struct ProjectStack {
     /// Build systems, each with its folder (empty = the root), the root's first.
     pub built_with: Vec<(String, String)>,
     /// Languages and how many files each has, the most first.
     pub languages: Vec<(String, usize)>,
 }
 
-impl Project {
+impl ProjectLayer {
     /// What the paths of a tree and its instructions tell.
-    pub fn of(files: &[String], instructions: Vec<Instructions>) -> Self {
+    pub fn from_files(files: &[String], instructions: Vec<InstructionFile>) -> Self {
         let told: usize = instructions.iter().map(|told| told.text.len()).sum();
         // What instructions leave of their bound is the tree's.
         let room = (INSTRUCTIONS_BYTES_MAX + TREE_BYTES_MIN).saturating_sub(told);
         let room = room.clamp(TREE_BYTES_MIN, TREE_BYTES_MAX);
-        Self { instructions, stack: Stack::of(files), tree: tree(files, room), ..Self::default() }
+        Self {
+            instructions,
+            stack: ProjectStack::from_files(files),
+            tree: render_tree(files, room),
+            ..Self::default()
+        }
     }
 
     /// The layer's text.
-    pub(super) fn text(&self) -> String {
-        let mut out = self.stack.text();
+    pub(super) fn render_text(&self) -> String {
+        let mut out = self.stack.render_text();
         if let Some(tests) = &self.tests {
             out.push_str(&format!("Its tests: `{tests}`.\n"));
         }
@@ -87,22 +92,22 @@ impl Project {
         }
         out.push_str("Files:\n");
         out.push_str(if self.tree.is_empty() { "(none yet)\n" } else { &self.tree });
-        self.told(&mut out);
+        self.render_instructions(&mut out);
         out
     }
 
     /// What people wrote down, within one bound: the root's first, for it is about everything. What that leaves is
     /// shared: short ones stand whole, long ones are cut alike; where the shares get too small, the path of the last
     /// ones is named, for who works there to read.
-    fn told(&self, out: &mut String) {
+    fn render_instructions(&self, out: &mut String) {
         // What stands around a text is told of each: its path, three times at most.
         let lengths: Vec<(usize, usize)> = self
             .instructions
             .iter()
-            .map(|told| (told.text.len(), 3 * told.path.len() + AROUND_BYTES))
+            .map(|told| (told.text.len(), 3 * told.path.len() + FRAME_BYTES))
             .collect();
-        let has_root = self.instructions.first().is_some_and(|told| told.folder().is_empty());
-        let shares = shares(&lengths, has_root);
+        let has_root = self.instructions.first().is_some_and(|told| told.scope_folder().is_empty());
+        let shares = allot_bytes(&lengths, has_root);
         let mut unread = Vec::new();
         for (told, share) in self.instructions.iter().zip(shares) {
             let Some(share) = share else {
@@ -110,7 +115,7 @@ impl Project {
                 continue;
             };
             let text = &told.text[..told.text.floor_char_boundary(share)];
-            let about = match told.folder() {
+            let about = match told.scope_folder() {
                 "" => String::new(),
                 folder => format!(" about {folder}/ (it goes over what is said above)"),
             };
@@ -131,7 +136,7 @@ impl Project {
 }
 
 /// How many bytes of each text are told; none = only its path is.
-fn shares(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>> {
+fn allot_bytes(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>> {
     let (root, rest) = lengths.split_at(usize::from(has_root));
     let root = root.first().map(|(root, _)| (*root).min(INSTRUCTIONS_BYTES_MAX));
     let room = INSTRUCTIONS_BYTES_MAX - root.unwrap_or(0);
@@ -154,20 +159,20 @@ fn shares(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>> {
     root.into_iter().map(Some).chain(rest.iter().enumerate().map(share)).collect()
 }
 
-impl Stack {
+impl ProjectStack {
     /// What well-known files and endings tell.
-    pub fn of(files: &[String]) -> Self {
+    pub fn from_files(files: &[String]) -> Self {
         let mut built_with: Vec<(String, String)> = Vec::new();
         for file in files {
             let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
-            if is_others(folder) {
+            if is_third_party_folder(folder) {
                 continue;
             }
             let beside = |name: &str| {
                 let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
                 files.binary_search(&path).is_ok()
             };
-            if let Some(with) = built_by(name, beside) {
+            if let Some(with) = detect_build_system(name, beside) {
                 built_with.push((folder.to_owned(), with));
             }
         }
@@ -175,10 +180,10 @@ impl Stack {
             (folder.matches('/').count() + usize::from(!folder.is_empty()), folder.clone())
         });
         built_with.dedup();
-        Self { built_with, languages: languages(files) }
+        Self { built_with, languages: count_languages(files) }
     }
 
-    fn text(&self) -> String {
+    fn render_text(&self) -> String {
         let mut out = String::new();
         let root: Vec<&str> = self
             .built_with
@@ -210,13 +215,13 @@ impl Stack {
 }
 
 /// Folders that hold the code of others, or samples: what is written there is not about this project.
-pub fn is_others(folder: &str) -> bool {
+pub fn is_third_party_folder(folder: &str) -> bool {
     const OTHERS: [&str; 8] =
         ["node_modules", "vendor", "third_party", "testdata", "fixtures", ".venv", "target", "dist"];
     folder.split('/').any(|part| OTHERS.contains(&part))
 }
 
-fn built_by(name: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
+fn detect_build_system(name: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
     let first = |of: &[(&str, &str)], otherwise: &str| {
         of.iter().find(|(file, _)| beside(file)).map_or(otherwise, |(_, word)| *word).to_owned()
     };
@@ -260,8 +265,8 @@ fn built_by(name: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
     })
 }
 
-fn languages(files: &[String]) -> Vec<(String, usize)> {
-    const ENDINGS: [(&str, &[&str]); 18] = [
+fn count_languages(files: &[String]) -> Vec<(String, usize)> {
+    const LANGUAGE_EXTENSIONS: [(&str, &[&str]); 18] = [
         ("Rust", &["rs"]),
         ("Python", &["py", "pyi"]),
         ("TypeScript", &["ts", "tsx", "mts"]),
@@ -281,17 +286,17 @@ fn languages(files: &[String]) -> Vec<(String, usize)> {
         ("HTML", &["html"]),
         ("CSS", &["css", "scss"]),
     ];
-    let mut counts = [0_usize; ENDINGS.len()];
+    let mut counts = [0_usize; LANGUAGE_EXTENSIONS.len()];
     for file in files {
         let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
         let Some((_, ending)) = name.rsplit_once('.') else { continue };
-        if let Some(at) = ENDINGS.iter().position(|(_, endings)| endings.contains(&ending))
-            && !is_others(folder)
+        if let Some(at) = LANGUAGE_EXTENSIONS.iter().position(|(_, endings)| endings.contains(&ending))
+            && !is_third_party_folder(folder)
         {
             counts[at] += 1;
         }
     }
-    let mut named: Vec<(String, usize)> = ENDINGS
+    let mut named: Vec<(String, usize)> = LANGUAGE_EXTENSIONS
         .iter()
         .zip(counts)
         .filter(|(_, count)| *count > 0)
@@ -303,7 +308,7 @@ fn languages(files: &[String]) -> Vec<(String, usize)> {
 }
 
 /// The files, a line for each folder: whole while they are few, then with fewer names, then counts alone.
-fn tree(files: &[String], bytes_max: usize) -> String {
+fn render_tree(files: &[String], bytes_max: usize) -> String {
     let mut folders = BTreeMap::<&str, Vec<&str>>::new();
     for file in files {
         let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
@@ -311,16 +316,17 @@ fn tree(files: &[String], bytes_max: usize) -> String {
     }
     if files.len() <= TREE_FILES_MAX {
         for names_max in [usize::MAX, 30, 12, 5] {
-            let text: String = folders.iter().map(|(folder, names)| line(folder, names, names_max)).collect();
+            let text: String =
+                folders.iter().map(|(folder, names)| render_folder_line(folder, names, names_max)).collect();
             if text.len() <= bytes_max {
                 return text;
             }
         }
     }
-    counts(files, bytes_max)
+    render_folder_counts(files, bytes_max)
 }
 
-fn line(folder: &str, names: &[&str], names_max: usize) -> String {
+fn render_folder_line(folder: &str, names: &[&str], names_max: usize) -> String {
     let shown = names[..names.len().min(names_max)].join(", ");
     let folder = if folder.is_empty() { ".".to_owned() } else { folder.to_owned() };
     let more = names.len().saturating_sub(names_max);
@@ -328,7 +334,7 @@ fn line(folder: &str, names: &[&str], names_max: usize) -> String {
 }
 
 /// Folders with how many files are in and below them, as deep as there is room for.
-fn counts(files: &[String], bytes_max: usize) -> String {
+fn render_folder_counts(files: &[String], bytes_max: usize) -> String {
     let deepest = files.iter().map(|file| file.matches('/').count()).max().unwrap_or(0);
     let mut best = String::new();
     for depth in 1..=deepest.max(1) {
@@ -344,7 +350,7 @@ fn counts(files: &[String], bytes_max: usize) -> String {
         let text: String = lines.collect();
         if text.len() > bytes_max {
             if best.is_empty() {
-                best = lines_that_fit(&text, bytes_max);
+                best = take_fitting_lines(&text, bytes_max);
             }
             break;
         }
@@ -353,7 +359,7 @@ fn counts(files: &[String], bytes_max: usize) -> String {
     best
 }
 
-fn lines_that_fit(text: &str, bytes_max: usize) -> String {
+fn take_fitting_lines(text: &str, bytes_max: usize) -> String {
     let mut out = String::new();
     let mut left = text.lines().count();
     for line in text.lines() {

@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use docket_schema::{
     content::Content,
     ids::Turn,
-    run::{RunSettings, RunState, Trouble, TroubleKind, begins_plan},
+    run::{FailureCategory, RunSettings, RunState, UnresolvedFailure, is_plan_heading},
 };
 
 /// What a person is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Need {
+pub(in crate::engine) enum BlockerKind {
     /// Access or credentials.
     Access,
     /// A service elsewhere that does not answer.
@@ -25,7 +25,7 @@ pub(in crate::engine) enum Need {
 }
 
 /// Each row: words that one line must hold, in any case.
-const ACCESS: &[&[&str]] = &[
+const ACCESS_ERRORS: &[&[&str]] = &[
     &["fatal: could not read username for"],
     &["fatal: could not read password for"],
     &["fatal: authentication failed for"],
@@ -65,7 +65,7 @@ const ACCESS: &[&[&str]] = &[
 ];
 
 /// As [`ACCESS`], from `trouble_rules` 1 on; also of services of this machine, whose secrets a run lacks as well.
-const SECRET: &[&[&str]] = &[
+const MISSING_SECRET_ERRORS: &[&[&str]] = &[
     &["missing required environment variable"],
     &["required environment variable", " is not set"],
     &["required environment variable", " is missing"],
@@ -81,14 +81,14 @@ const SECRET: &[&[&str]] = &[
 ];
 
 /// How names of environment variables end that hold a secret.
-const SECRETS: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_DSN"];
+const SECRET_NAME_SUFFIXES: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_DSN"];
 
 /// Commands that show what files hold, and such that run tests: what these print is no error of theirs.
-const SHOWS: [&str; 16] = [
+const DISPLAY_COMMANDS: [&str; 16] = [
     "cat ", "head ", "tail ", "less ", "grep ", "egrep ", "rg ", "ag ", "sed ", "awk ", "diff ", "git diff",
     "git show", "git log", "git grep", "echo ",
 ];
-const TESTS: [&str; 10] = [
+const TEST_COMMANDS: [&str; 10] = [
     "pytest",
     "unittest",
     "npm test",
@@ -102,8 +102,8 @@ const TESTS: [&str; 10] = [
 ];
 
 /// More of both, from `trouble_rules` 2 on: what beside these only looks, and what tests as well.
-const LOOKS: [&str; 9] = ["cd ", "ls", "pwd", "true", "wc ", "sort", "uniq", "find ", "printf "];
-const MORE_TESTS: [&str; 16] = [
+const INSPECT_COMMANDS: [&str; 9] = ["cd ", "ls", "pwd", "true", "wc ", "sort", "uniq", "find ", "printf "];
+const MORE_TEST_COMMANDS: [&str; 16] = [
     "make check",
     "tox",
     "nox",
@@ -123,7 +123,7 @@ const MORE_TESTS: [&str; 16] = [
 ];
 
 /// As [`ACCESS`].
-const SERVICE: &[&[&str]] = &[
+const SERVICE_ERRORS: &[&[&str]] = &[
     &["could not resolve host"],
     &["temporary failure in name resolution"],
     &["temporary failure resolving"],
@@ -156,22 +156,22 @@ const SERVICE: &[&[&str]] = &[
 ];
 
 /// A line that compares speaks of what a test wanted.
-const COMPARES: [&str; 4] = ["assert", "expect", "==", "panicked"];
+const COMPARISON_WORDS: [&str; 4] = ["assert", "expect", "==", "panicked"];
 
 /// Services that a run can start itself.
-const HERE: [&str; 5] = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "testserver"];
+const LOCAL_SERVICES: [&str; 5] = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "testserver"];
 
 /// What the error `said` needs a person for, and the line that says so.
-pub(in crate::engine) fn need(said: &str) -> Option<(Need, &str)> {
+pub(in crate::engine) fn find_blocker(said: &str) -> Option<(BlockerKind, &str)> {
     said.lines().map(str::trim).find_map(|line| {
         let lower = line.to_lowercase();
         let holds = |words: &&[&str]| words.iter().all(|word| lower.contains(word));
-        if COMPARES.iter().chain(&HERE).any(|word| lower.contains(word)) {
+        if COMPARISON_WORDS.iter().chain(&LOCAL_SERVICES).any(|word| lower.contains(word)) {
             None
-        } else if ACCESS.iter().any(&holds) {
-            Some((Need::Access, line))
-        } else if SERVICE.iter().any(holds) {
-            Some((Need::Service, line))
+        } else if ACCESS_ERRORS.iter().any(&holds) {
+            Some((BlockerKind::Access, line))
+        } else if SERVICE_ERRORS.iter().any(holds) {
+            Some((BlockerKind::Service, line))
         } else {
             None
         }
@@ -179,72 +179,71 @@ pub(in crate::engine) fn need(said: &str) -> Option<(Need, &str)> {
 }
 
 /// What the error of a command needs a person for, beside [`need`]: a secret that the run does not have.
-fn secret<'a>(command: &str, said: &'a str) -> Option<(Need, &'a str)> {
+fn find_missing_secret<'a>(command: &str, said: &'a str) -> Option<(BlockerKind, &'a str)> {
     let shows = command
         .split(['|', ';', '&'])
-        .any(|part| SHOWS.iter().any(|word| part.trim_start().starts_with(word)));
-    if shows || TESTS.iter().any(|word| command.contains(word)) {
+        .any(|part| DISPLAY_COMMANDS.iter().any(|word| part.trim_start().starts_with(word)));
+    if shows || TEST_COMMANDS.iter().any(|word| command.contains(word)) {
         return None;
     }
     said.lines().map(str::trim).find_map(|line| {
         let lower = line.to_lowercase();
-        let compares = COMPARES.iter().any(|word| lower.contains(word)) || line.starts_with("E  ");
-        let holds = SECRET.iter().any(|words| words.iter().all(|word| lower.contains(word)));
-        (!compares && (holds || is_missing_secret(line))).then_some((Need::Access, line))
+        let compares = COMPARISON_WORDS.iter().any(|word| lower.contains(word)) || line.starts_with("E  ");
+        let holds = MISSING_SECRET_ERRORS.iter().any(|words| words.iter().all(|word| lower.contains(word)));
+        (!compares && (holds || is_missing_secret_line(line))).then_some((BlockerKind::Access, line))
     })
 }
 
 /// `KeyError: 'STRIPE_API_KEY'`: Python did not find it in its environment.
-fn is_missing_secret(line: &str) -> bool {
+fn is_missing_secret_line(line: &str) -> bool {
     let name = line.strip_prefix("KeyError: '").and_then(|rest| rest.strip_suffix('\''));
     name.is_some_and(|name| {
         let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-        is_name && SECRETS.iter().any(|end| name.ends_with(end))
+        is_name && SECRET_NAME_SUFFIXES.iter().any(|end| name.ends_with(end))
     })
 }
 
 /// Whether a command only shows what files hold, or runs tests among others.
-fn says_others_words(command: &str) -> bool {
+fn prints_foreign_output(command: &str) -> bool {
     let mut parts = command.split(['|', ';', '&', '\n']).map(str::trim_start).filter(|part| !part.is_empty());
-    let looks = |part: &str| SHOWS.iter().chain(&LOOKS).any(|word| part.starts_with(word));
-    TESTS.iter().chain(&MORE_TESTS).any(|word| command.contains(word)) || parts.all(looks)
+    let looks =
+        |part: &str| DISPLAY_COMMANDS.iter().chain(&INSPECT_COMMANDS).any(|word| part.starts_with(word));
+    TEST_COMMANDS.iter().chain(&MORE_TEST_COMMANDS).any(|word| command.contains(word)) || parts.all(looks)
 }
 
-fn of(trouble: &Trouble, rules: u32) -> Option<(Need, &str)> {
+fn blocker_for_trouble(trouble: &UnresolvedFailure, rules: u32) -> Option<(BlockerKind, &str)> {
     let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
-    let of_files = matches!(trouble.kind, TroubleKind::Look | TroubleKind::Write);
+    let of_files = matches!(trouble.kind, FailureCategory::NotFound | FailureCategory::WriteFailed);
     match &trouble.text {
         // Of another program's words nothing can be told: they are what was asked for.
-        Content::Text(_) if rules > 1 && says_others_words(&trouble.subject) => None,
-        Content::Text(said) if !of_tests && !of_files => {
-            need(said).or_else(|| (rules > 0).then(|| secret(&trouble.subject, said)).flatten())
-        }
+        Content::Text(_) if rules > 1 && prints_foreign_output(&trouble.subject) => None,
+        Content::Text(said) if !of_tests && !of_files => find_blocker(said)
+            .or_else(|| (rules > 0).then(|| find_missing_secret(&trouble.subject, said)).flatten()),
         Content::Text(_) | Content::B64(_) | Content::Blob(_) => None,
     }
 }
 
 /// What only a person can mend of the last turn's errors, put as a question.
-pub(in crate::engine) fn question(run: &RunState, settings: &RunSettings) -> Option<Content> {
+pub(in crate::engine) fn blocker_question(run: &RunState, settings: &RunSettings) -> Option<Content> {
     if !settings.ask_at_blockers || run.transcript.has_notes() {
         return None;
     }
-    let blockers = run
-        .troubles
-        .iter()
-        .filter_map(|trouble| of(trouble, settings.trouble_rules).map(|found| (trouble, found)));
-    let silent = blockers.clone().filter(|(_, (need, _))| *need == Need::Service);
+    let blockers = run.unresolved_failures.iter().filter_map(|trouble| {
+        blocker_for_trouble(trouble, settings.trouble_rules).map(|found| (trouble, found))
+    });
+    let silent = blockers.clone().filter(|(_, (need, _))| *need == BlockerKind::Service);
     let silent_in: BTreeSet<Turn> = silent.flat_map(|(trouble, _)| trouble.turns.iter().copied()).collect();
     let (trouble, (need, line)) = blockers
         .filter(|(trouble, _)| trouble.turns.contains(&run.turn))
-        .find(|(_, (need, _))| *need == Need::Access || silent_in.len() > 1)?;
+        .find(|(_, (need, _))| *need == BlockerKind::Access || silent_in.len() > 1)?;
     let what = match need {
-        Need::Access => "needs an access or credentials that the run lacks",
-        Need::Service => "needs a service that does not answer, also when asked again",
+        BlockerKind::Access => "needs an access or credentials that the run lacks",
+        BlockerKind::Service => "needs a service that does not answer, also when asked again",
     };
-    let call = super::escalation::name(trouble);
+    let call = super::escalation::format_call_name(trouble);
     let question = format!(
         "`{call}` {what}:\n{}\n\nGrant it, mend it, or say how to do without; the run goes on from here with your words.",
-        super::escalation::cut(line)
+        super::escalation::excerpt_first_line(line)
     );
     Some(Content::Text(question))
 }
@@ -265,7 +264,7 @@ pub(in crate::engine) fn blocked_question(text: Option<&Content>, anywhere: bool
             let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
             let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
             // A plan behind it is none of the question's.
-            let plan = question.lines().position(|line| anywhere && begins_plan(line));
+            let plan = question.lines().position(|line| anywhere && is_plan_heading(line));
             let plan = plan.map(|line| question.lines().take(line).map(|line| line.len() + 1).sum::<usize>());
             let question = plan.and_then(|end| question.get(..end)).unwrap_or(question);
             let question = question.trim_matches(|c: char| c.is_whitespace() || "*_".contains(c));

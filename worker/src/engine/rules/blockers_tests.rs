@@ -1,13 +1,13 @@
 //! Blockers by real messages, and messages that only look like them.
 
 use docket_schema::{
-    run::{BlockedWhy, RunSettings, ToolStatus},
+    run::{BlockedReason, RunSettings, ToolStatus},
     tool::{TestCounts, ToolFacts},
 };
 use serde_json::json;
 
-use super::blockers::{Need, need};
-use crate::engine::{Act, react_tests::Log};
+use super::blockers::{BlockerKind, find_blocker};
+use crate::engine::{Action, react_tests::TestLog};
 
 const ACCESS: &[&str] = &[
     "fatal: could not read Username for 'https://git.example.com': No such device or address",
@@ -56,7 +56,7 @@ const SERVICE: &[&str] = &[
     "npm error 503 Service Unavailable - GET https://registry.example.com/x",
 ];
 
-const LOOK_ALIKES: &[&str] = &[
+const FALSE_POSITIVES: &[&str] = &[
     "bash: ./run.sh: Permission denied",
     "sh: 1: ./configure: Permission denied",
     "PermissionError: [Errno 13] Permission denied: 'out.txt'",
@@ -84,46 +84,46 @@ const LOOK_ALIKES: &[&str] = &[
 ];
 
 #[test]
-fn real_messages_are_known_and_look_alikes_are_not() {
+fn real_blocker_messages_match_and_similar_ones_do_not() {
     for (said, wanted) in ACCESS
         .iter()
-        .map(|said| (said, Some(Need::Access)))
-        .chain(SERVICE.iter().map(|said| (said, Some(Need::Service))))
-        .chain(LOOK_ALIKES.iter().map(|said| (said, None)))
+        .map(|said| (said, Some(BlockerKind::Access)))
+        .chain(SERVICE.iter().map(|said| (said, Some(BlockerKind::Service))))
+        .chain(FALSE_POSITIVES.iter().map(|said| (said, None)))
     {
-        assert_eq!(need(said).map(|(need, _)| need), wanted, "{said}");
+        assert_eq!(find_blocker(said).map(|(need, _)| need), wanted, "{said}");
     }
 }
 
-fn log(settings: RunSettings) -> Log {
-    Log::of(settings, &[], "namespaces")
+fn blockers_log(settings: RunSettings) -> TestLog {
+    TestLog::with_settings(settings, &[], "namespaces")
 }
 
 /// One turn with one call that ended badly; what is asked then.
-fn failed(log: &mut Log, tool: &str, said: &str, tests: Option<TestCounts>) -> Option<String> {
+fn fail_tool(log: &mut TestLog, tool: &str, said: &str, tests: Option<TestCounts>) -> Option<String> {
     let line = format!("a command {}", log.state.turn);
-    log.say("", &[(tool, json!({ "command": line }))]);
+    log.answer_with("", &[(tool, json!({ "command": line }))]);
     let error_signature = Some(said.to_owned());
     let facts = ToolFacts { exit: Some(1), error_signature, tests, ..ToolFacts::default() };
     log.run_batch_with(&[(ToolStatus::Ok, &format!("exit status 1\nstderr:\n{said}\n"), facts)]);
-    asked(log)
+    question_text(log)
 }
 
-fn asked(log: &Log) -> Option<String> {
+fn question_text(log: &TestLog) -> Option<String> {
     match log.decide().act {
-        Act::Block { question: docket_schema::content::Content::Text(text), why, .. } => {
-            assert_eq!(why, BlockedWhy::Escalated);
+        Action::Block { question: docket_schema::content::Content::Text(text), why, .. } => {
+            assert_eq!(why, BlockedReason::Escalated);
             Some(text)
         }
-        Act::CallModel(_) => None,
+        Action::CallModel(_) => None,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn missing_access_asks_at_once_and_says_what_is_missing() {
-    let mut log = log(RunSettings::default());
-    let question = failed(&mut log, "run_command", ACCESS[1], None).expect("asks");
+fn missing_access_asks_at_once_and_names_it() {
+    let mut log = blockers_log(RunSettings::default());
+    let question = fail_tool(&mut log, "run_command", ACCESS[1], None).expect("asks");
     insta::assert_snapshot!(question, @r"
     `run_command a command 0` needs an access or credentials that the run lacks:
     fatal: could not read Username for 'https://git.example.com': terminal prompts disabled
@@ -133,39 +133,39 @@ fn missing_access_asks_at_once_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_asks_after_a_retry() {
-    let mut log = log(RunSettings::default());
-    assert_eq!(failed(&mut log, "run_command", SERVICE[0], None), None, "it is tried again");
-    let question = failed(&mut log, "run_command", SERVICE[5], None).expect("asks");
+fn unavailable_service_asks_after_a_retry() {
+    let mut log = blockers_log(RunSettings::default());
+    assert_eq!(fail_tool(&mut log, "run_command", SERVICE[0], None), None, "it is tried again");
+    let question = fail_tool(&mut log, "run_command", SERVICE[5], None).expect("asks");
     assert!(question.contains("also when asked again") && question.contains("10.0.0.5"), "{question}");
 }
 
 #[test]
-fn only_errors_count_and_no_tests() {
+fn test_output_is_not_a_blocker() {
     let tests = Some(TestCounts { failed: 1, ..TestCounts::default() });
-    assert_eq!(failed(&mut log(RunSettings::default()), "run_tests", ACCESS[0], tests), None);
-    assert_eq!(failed(&mut log(RunSettings::default()), "run_tests", ACCESS[0], None), None);
-    let mut log = log(RunSettings::default());
-    log.say("", &[("run_command", json!({ "command": "cat notes" }))]);
+    assert_eq!(fail_tool(&mut blockers_log(RunSettings::default()), "run_tests", ACCESS[0], tests), None);
+    assert_eq!(fail_tool(&mut blockers_log(RunSettings::default()), "run_tests", ACCESS[0], None), None);
+    let mut log = blockers_log(RunSettings::default());
+    log.answer_with("", &[("run_command", json!({ "command": "cat notes" }))]);
     let facts = ToolFacts { exit: Some(0), ..ToolFacts::default() };
     log.run_batch_with(&[(ToolStatus::Ok, ACCESS[0], facts)]);
-    assert_eq!(asked(&log), None, "it ended well");
+    assert_eq!(question_text(&log), None, "it ended well");
     let old: RunSettings = serde_json::from_value(json!({})).expect("reads");
     assert!(!old.ask_at_blockers, "logs from before decide as they did");
-    assert_eq!(failed(&mut self::log(old), "run_command", ACCESS[0], None), None);
+    assert_eq!(fail_tool(&mut self::blockers_log(old), "run_command", ACCESS[0], None), None);
 }
 
 /// What `command` printed as it failed, under these settings.
-fn printed(settings: RunSettings, command: &str, said: &str) -> Option<String> {
-    let mut log = log(settings);
-    log.say("", &[("run_command", json!({ "command": command }))]);
+fn question_for_output(settings: RunSettings, command: &str, said: &str) -> Option<String> {
+    let mut log = blockers_log(settings);
+    log.answer_with("", &[("run_command", json!({ "command": command }))]);
     let facts = ToolFacts { exit: Some(1), error_signature: Some(said.to_owned()), ..ToolFacts::default() };
     log.run_batch_with(&[(ToolStatus::Ok, &format!("exit status 1\nstderr:\n{said}\n"), facts)]);
-    asked(&log)
+    question_text(&log)
 }
 
 #[test]
-fn missing_secrets_ask_and_words_about_them_do_not() {
+fn missing_secrets_ask_but_mentions_of_them_do_not() {
     let secrets = [
         "Error: Missing required environment variable DATABASE_URL",
         "KeyError: 'STRIPE_API_KEY'",
@@ -175,13 +175,17 @@ fn missing_secrets_ask_and_words_about_them_do_not() {
         "pymysql.err.OperationalError: (1045, \"Access denied for user 'app'@'10.0.0.2' (using password: YES)\")",
     ];
     for said in secrets {
-        let question = printed(RunSettings::default(), "python3 app.py", said);
+        let question = question_for_output(RunSettings::default(), "python3 app.py", said);
         assert!(question.is_some_and(|question| question.contains(said)), "{said}");
         for command in ["cat notes.txt; false", "python3 -m pytest -q", "ls && grep -r key ."] {
-            assert_eq!(printed(RunSettings::default(), command, said), None, "{command}: {said}");
+            assert_eq!(question_for_output(RunSettings::default(), command, said), None, "{command}: {said}");
         }
         let before = RunSettings { trouble_rules: 0, ..RunSettings::default() };
-        assert_eq!(printed(before, "python3 app.py", said), None, "logs from before decide as they did");
+        assert_eq!(
+            question_for_output(before, "python3 app.py", said),
+            None,
+            "logs from before decide as they did"
+        );
     }
     for said in [
         "KeyError: 'user_key'",
@@ -191,14 +195,14 @@ fn missing_secrets_ask_and_words_about_them_do_not() {
         "HTTP/1.1 401 Unauthorized",
         "zsh: permission denied: ./run.sh",
     ] {
-        assert_eq!(printed(RunSettings::default(), "python3 app.py", said), None, "{said}");
+        assert_eq!(question_for_output(RunSettings::default(), "python3 app.py", said), None, "{said}");
     }
     let old: RunSettings = serde_json::from_value(json!({})).expect("reads");
     assert_eq!(old.trouble_rules, 0);
 }
 
 #[test]
-fn what_a_command_shows_or_tests_is_no_blocker_of_its_own() {
+fn displayed_or_test_output_is_not_a_blocker() {
     let said =
         "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://api.example.com/";
     for command in [
@@ -210,12 +214,15 @@ fn what_a_command_shows_or_tests_is_no_blocker_of_its_own() {
         "npx mocha",
         "node --test",
     ] {
-        assert_eq!(printed(RunSettings::default(), command, said), None, "{command}");
+        assert_eq!(question_for_output(RunSettings::default(), command, said), None, "{command}");
         let before = RunSettings { trouble_rules: 1, ..RunSettings::default() };
-        assert!(printed(before, command, said).is_some(), "logs from before decide as they did: {command}");
+        assert!(
+            question_for_output(before, command, said).is_some(),
+            "logs from before decide as they did: {command}"
+        );
     }
     for command in ["python app.py", "cat .env; python app.py", "curl -f https://api.example.com/ | head -1"]
     {
-        assert!(printed(RunSettings::default(), command, said).is_some(), "{command}");
+        assert!(question_for_output(RunSettings::default(), command, said).is_some(), "{command}");
     }
 }

@@ -7,18 +7,18 @@
 //! person, or lies between two workers, uses up none.
 
 use docket_schema::{
-    message::{Prices, Usage},
-    run::{FailureKind, Purpose, RunOutcome, RunStarted, RunState},
-    system::CallCost,
+    message::{TokenPrices, TokenUsage},
+    run::{CallPurpose, FailureKind, RunOutcome, RunStarted, RunState},
+    system::MaxCallCost,
     tool::ToolSet,
 };
 
 use crate::engine::{
     core::{
-        decision::{Act, Decision, ModelCall},
+        decision::{Action, Decision, ModelCall},
         definition::Engine,
-        models,
-        request_size::tokens_by_rule,
+        model_choice,
+        request_size::estimate_tokens,
     },
     prompt,
 };
@@ -31,23 +31,23 @@ const ANSWER_TOKENS_MIN: u32 = 256;
 /// first request of a task has, by the rule that applies before a model has counted, and the shortest answer. A real
 /// request has more, for the project is part of its prompt; roles may have other prompts, so of an engine with roles
 /// the task's words alone are counted.
-pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) -> FirstCall {
+pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) -> FirstCallTokens {
     let chars = text.char_indices().nth(prompt::TASK_CHARS_MAX);
     let task = chars.map_or(text.len(), |(end, _)| end);
-    let prompts = if engine.roles().is_empty() {
-        let specs = tools::specs_of(engine.tool_set().unwrap_or(tools));
-        let system = prompt::system(&specs, &prompt::Project::default()).len();
+    let prompts = if engine.default_roles().is_empty() {
+        let specs = tools::tool_specs(engine.tool_set().unwrap_or(tools));
+        let system = prompt::system_prompt(&specs, &prompt::ProjectLayer::default()).len();
         system + serde_json::to_vec(&specs).expect("tool specifications have string keys only").len()
     } else {
         0
     };
-    let request = tokens_by_rule((prompts + task) as u64);
-    FirstCall { request, answer: u64::from(ANSWER_TOKENS_MIN) }
+    let request = estimate_tokens((prompts + task) as u64);
+    FirstCallTokens { request, answer: u64::from(ANSWER_TOKENS_MIN) }
 }
 
 /// Tokens of a first call, at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstCall {
+pub struct FirstCallTokens {
     /// Its request.
     pub request: u64,
     /// The shortest answer that is worth to be asked for.
@@ -55,23 +55,26 @@ pub struct FirstCall {
 }
 
 /// What an engine decides, with the calls that the budgets pay for, and no others.
-pub(in crate::engine) fn within(run: &RunState, next: impl FnOnce(&RunStarted) -> Decision) -> Decision {
+pub(in crate::engine) fn decide_within_budget(
+    run: &RunState,
+    next: impl FnOnce(&RunStarted) -> Decision,
+) -> Decision {
     let Some(pins) = run.pins.as_deref() else {
-        return Decision::fail(run, FailureKind::Environment, "the run has no start");
+        return Decision::fail_run(run, FailureKind::Environment, "the run has no start");
     };
     let Decision { phase, act } = next(pins);
     match act {
-        Act::CallModel(call) => match fitted(run, pins, *call) {
-            Ok(call) => Decision { phase, act: Act::CallModel(Box::new(call)) },
-            Err(result) => Decision::end(run, result),
+        Action::CallModel(call) => match fit_to_budget(run, pins, *call) {
+            Ok(call) => Decision { phase, act: Action::CallModel(Box::new(call)) },
+            Err(result) => Decision::end_run(run, result),
         },
-        act @ (Act::RunTools(_)
-        | Act::RunGates(_)
-        | Act::Compact(_)
-        | Act::Conclude(_)
-        | Act::Pause
-        | Act::Block { .. }
-        | Act::End { .. }) => Decision { phase, act },
+        act @ (Action::RunTools(_)
+        | Action::RunGates(_)
+        | Action::Compact(_)
+        | Action::Conclude(_)
+        | Action::Pause
+        | Action::Block { .. }
+        | Action::End { .. }) => Decision { phase, act },
     }
 }
 
@@ -79,16 +82,16 @@ pub(in crate::engine) fn within(run: &RunState, next: impl FnOnce(&RunStarted) -
 ///
 /// # Errors
 /// It would break one of them: how the run ends.
-pub(in crate::engine) fn fitted(
+pub(in crate::engine) fn fit_to_budget(
     run: &RunState,
     pins: &RunStarted,
     mut call: ModelCall,
 ) -> Result<ModelCall, RunOutcome> {
     let settings = &pins.settings;
-    let spent = run.asking.spent(&run.totals);
-    if settings.model_rules > 0 && settings.cost_max_nusd > 0 && !pins.models.terms_of(&call.model).priced {
+    let spent = run.model_attempts.spending(&run.totals);
+    if settings.model_rules > 0 && settings.cost_max_nusd > 0 && !pins.models.terms_for(&call.model).priced {
         // Somebody went on with another model.
-        let message = crate::model::unpriced(&call.model);
+        let message = crate::model::unknown_price_message(&call.model);
         return Err(RunOutcome::Failed { why: FailureKind::Configuration, message });
     }
     // The wait before a call is part of what it takes; by the first rules it was counted when it was asked for.
@@ -99,7 +102,7 @@ pub(in crate::engine) fn fitted(
             0 => String::new(),
             ms => format!(", and the next call would wait {} s", ms.div_ceil(1000)),
         };
-        return over(&format!("the budget of time is used up: {took} s of {allowed} s{waits}"));
+        return over_budget(&format!("the budget of time is used up: {took} s of {allowed} s{waits}"));
     }
     if settings.tokens_max == 0 && settings.cost_max_nusd == 0 {
         return Ok(call);
@@ -109,9 +112,9 @@ pub(in crate::engine) fn fitted(
     if settings.tokens_max > 0 {
         let left = settings.tokens_max.saturating_sub(spent.tokens);
         match left.checked_sub(request).filter(|rest| *rest >= u64::from(shortest)) {
-            Some(rest) => call.output_tokens_max = at_most(call.output_tokens_max, rest),
+            Some(rest) => call.output_tokens_max = cap_tokens(call.output_tokens_max, rest),
             None => {
-                return over(&format!(
+                return over_budget(&format!(
                     "the budget of {} tokens does not pay for another call: {} are used, and the next request has \
                      about {request}",
                     settings.tokens_max, spent.tokens
@@ -120,22 +123,22 @@ pub(in crate::engine) fn fitted(
         }
     }
     if settings.cost_max_nusd > 0 {
-        let prices = pins.models.terms_of(&call.model).prices;
+        let prices = pins.models.terms_for(&call.model).prices;
         let left = settings.cost_max_nusd.saturating_sub(spent.cost_nusd);
-        let asking = request_nusd(run, &call, prices, request);
+        let asking = estimate_request_nusd(run, &call, prices, request);
         let answer = u64::from(shortest).saturating_mul(prices.output_nusd);
         match left.checked_sub(asking).filter(|rest| *rest >= answer) {
             Some(rest) => {
                 if let Some(tokens) = rest.checked_div(prices.output_nusd) {
-                    call.output_tokens_max = at_most(call.output_tokens_max, tokens);
+                    call.output_tokens_max = cap_tokens(call.output_tokens_max, tokens);
                 }
             }
             None => {
-                return over(&format!(
+                return over_budget(&format!(
                     "the budget of {} does not pay for another call: {} is spent, and the next request costs about {}",
-                    dollars(settings.cost_max_nusd),
-                    dollars(spent.cost_nusd),
-                    dollars(asking)
+                    format_dollars(settings.cost_max_nusd),
+                    format_dollars(spent.cost_nusd),
+                    format_dollars(asking)
                 ));
             }
         }
@@ -145,36 +148,39 @@ pub(in crate::engine) fn fitted(
 
 /// What a call may use at most: the longest answer that it allows, and what its request is likely to have, rather more
 /// than less. For budgets that others share.
-pub(crate) fn most(run: &RunState, pins: &RunStarted, call: &ModelCall) -> CallCost {
-    let terms = pins.models.terms_of(&call.model);
+pub(crate) fn max_call_cost(run: &RunState, pins: &RunStarted, call: &ModelCall) -> MaxCallCost {
+    let terms = pins.models.terms_for(&call.model);
     let request = request_tokens(run, pins, call);
     let answer = u64::from(call.output_tokens_max);
-    let cost_nusd = request_nusd(run, call, terms.prices, request)
+    let cost_nusd = estimate_request_nusd(run, call, terms.prices, request)
         .saturating_add(answer.saturating_mul(terms.prices.output_nusd));
-    CallCost { tokens: request.saturating_add(answer), cost_nusd: terms.priced.then_some(cost_nusd) }
+    MaxCallCost { tokens: request.saturating_add(answer), cost_nusd: terms.priced.then_some(cost_nusd) }
 }
 
-fn over(message: &str) -> Result<ModelCall, RunOutcome> {
+fn over_budget(message: &str) -> Result<ModelCall, RunOutcome> {
     let message = format!("{message}; a budget is each run's own, and `docket resume` begins another");
     Err(RunOutcome::Failed { why: FailureKind::Limit, message })
 }
 
-fn at_most(tokens: u32, rest: u64) -> u32 {
+fn cap_tokens(tokens: u32, rest: u64) -> u32 {
     u32::try_from(rest).map_or(tokens, |rest| tokens.min(rest))
 }
 
 fn request_tokens(run: &RunState, pins: &RunStarted, call: &ModelCall) -> u64 {
     match call.purpose {
-        Purpose::Compact => tokens_by_rule(run.prompt_bytes() + call.messages.bytes()),
-        Purpose::Decide | Purpose::Plan | Purpose::Review => models::request_size(run, pins).now(),
+        CallPurpose::Compact => estimate_tokens(run.prompt_bytes() + call.messages.bytes()),
+        CallPurpose::Decide | CallPurpose::Plan | CallPurpose::Review => {
+            model_choice::request_size(run, pins).current_tokens()
+        }
     }
 }
 
 /// What the request is likely to cost, rather more than less.
-fn request_nusd(run: &RunState, call: &ModelCall, prices: Prices, tokens: u64) -> u64 {
-    let Usage { input_tokens, cache_read_tokens, cache_write_tokens, .. } = run.asking.usage;
+fn estimate_request_nusd(run: &RunState, call: &ModelCall, prices: TokenPrices, tokens: u64) -> u64 {
+    let TokenUsage { input_tokens, cache_read_tokens, cache_write_tokens, .. } = run.model_attempts.usage;
     let caches = cache_read_tokens + cache_write_tokens > 0;
-    let goes_on = call.purpose == Purpose::Decide && run.asking.answered_by.as_ref() == Some(&call.model);
+    let goes_on =
+        call.purpose == CallPurpose::Decide && run.model_attempts.answered_by.as_ref() == Some(&call.model);
     let new_nusd = if caches { prices.input_nusd.max(prices.cache_write_nusd) } else { prices.input_nusd };
     let known = if caches && goes_on {
         input_tokens.saturating_add(cache_read_tokens).saturating_add(cache_write_tokens).min(tokens)
@@ -185,7 +191,7 @@ fn request_nusd(run: &RunState, call: &ModelCall, prices: Prices, tokens: u64) -
     cached.saturating_add((tokens - known).saturating_mul(new_nusd))
 }
 
-fn dollars(nusd: u64) -> String {
+fn format_dollars(nusd: u64) -> String {
     // Tenths of a cent, rounded up: what is spent is never told as less.
     if (1..1_000_000).contains(&nusd) {
         return format!("$0.{nusd:09}").trim_end_matches('0').to_owned();
@@ -200,9 +206,9 @@ mod tests {
     use crate::engine;
 
     #[test]
-    fn the_smallest_first_call_grows_with_tools_and_words_and_is_least_with_roles() {
+    fn first_call_minimum_grows_with_tools_and_text_and_is_smallest_with_roles() {
         let of = |name: &str, tools, text: &str| {
-            first_call_tokens_min(&*engine::newest(name).expect("an engine"), tools, text)
+            first_call_tokens_min(&*engine::newest_engine(name).expect("an engine"), tools, text)
         };
         let core = of("react", ToolSet::Core, "Fix it");
         assert!(core.request > 500 && core.answer == 256, "{core:?}");

@@ -4,33 +4,33 @@
 
 use docket_schema::{
     message::ToolUse,
-    run::{BlockedWhy, RoleSpec, RunStarted, RunState, Spent, Verdict, WriteScope},
+    run::{BlockedReason, PolicyVerdict, RoleSpec, RunSpending, RunStarted, RunState, WriteScope},
 };
 
 use crate::engine::core::{
-    call_class::is_write,
-    call_options::role_of,
+    call_class::is_write_tool,
+    call_options::current_role,
     decision::Decision,
-    definition::{Engine, RoleDef},
+    definition::{Engine, RoleDefinition},
 };
 use crate::tools;
 
 /// What a child may use, of what is left to its parent; none = as it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Allowance {
+pub(crate) struct ChildBudget {
     pub(crate) tokens: Option<u64>,
     pub(crate) cost_nusd: Option<u64>,
     pub(crate) time_ms: Option<u64>,
 }
 
 /// Whether a call gives work away. Such calls stand in batches of their own.
-pub(crate) fn delegates(pins: &RunStarted, tool: &ToolUse) -> bool {
+pub(crate) fn is_delegation(pins: &RunStarted, tool: &ToolUse) -> bool {
     pins.settings.delegation_depth_max > 0 && tool.name == tools::DELEGATE
 }
 
 /// Why no run of an engine with these roles gives anything away; none where one can. Whoever has no roles calls every tool.
-pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
-    let has = |role: &RoleDef| role.tools.iter().any(|tool| tool == tools::DELEGATE);
+pub fn cannot_delegate_reason(engine: &str, roles: &[RoleDefinition]) -> Option<String> {
+    let has = |role: &RoleDefinition| role.tools.iter().any(|tool| tool == tools::DELEGATE);
     if roles.is_empty() || roles.iter().any(has) {
         return None;
     }
@@ -44,22 +44,27 @@ pub fn gives_nothing_away(engine: &str, roles: &[RoleDef]) -> Option<String> {
 
 /// What a model reads whose role gives away what it may not do itself: what a writing child changed is merged into the
 /// workspace like a change of its parent's, and the line that tests a child is run as a command of its parent's words.
-pub(in crate::engine) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: &ToolUse) -> Option<String> {
-    let changes = |name: &String| *name == tools::RUN_COMMAND || is_write(name);
+pub(in crate::engine) fn delegation_denied_reason(
+    role: &RoleSpec,
+    pins: &RunStarted,
+    tool: &ToolUse,
+) -> Option<String> {
+    let changes = |name: &String| *name == tools::RUN_COMMAND || is_write_tool(name);
     let may_write = role.writes == WriteScope::Any && role.may.iter().any(changes);
-    if !delegates(pins, tool) {
+    if !is_delegation(pins, tool) {
         return None;
     }
     // What its arguments do not say is not done.
-    let asked = tools::delegate_args(tool).ok()?;
+    let asked = tools::parse_delegate_args(tool).ok()?;
     if asked.writes && !may_write {
         return Some(format!(
             "the role `{}` gives only away what reads, for it may not write everything itself: leave `writes` out",
             role.name
         ));
     }
-    let may_run = role.may(tools::RUN_COMMAND) || role.may(tools::RUN_TESTS) && asked.tests == pins.tests;
-    (asked.tests.is_some() && !may_run).then(|| {
+    let may_run = role.has_tool(tools::RUN_COMMAND)
+        || role.has_tool(tools::RUN_TESTS) && asked.test_command == pins.tests;
+    (asked.test_command.is_some() && !may_run).then(|| {
         format!(
             "the role `{}` runs no commands, so it gives a piece none that tests it: leave `tests` out",
             role.name
@@ -69,55 +74,61 @@ pub(in crate::engine) fn not_given_by(role: &RoleSpec, pins: &RunStarted, tool: 
 
 /// Tools that a piece may not call, for whoever gives it away may not do by itself what they do. Whoever may run commands
 /// may do all; and so may whoever has no role.
-pub(crate) fn not_for_pieces(engine: &dyn Engine, run: &RunState, pins: &RunStarted) -> Vec<String> {
-    let Some(role) = role_of(run, pins) else { return Vec::new() };
-    let may = |tool: &str| role.may(tool) && engine.allows_now(run, tool);
+pub(crate) fn tools_denied_to_children(
+    engine: &dyn Engine,
+    run: &RunState,
+    pins: &RunStarted,
+) -> Vec<String> {
+    let Some(role) = current_role(run, pins) else { return Vec::new() };
+    let may = |tool: &str| role.has_tool(tool) && engine.allows_tool(run, tool);
     if may(tools::RUN_COMMAND) {
         return Vec::new();
     }
-    let may_write = role.writes == WriteScope::Any && tools::acting().any(|tool| is_write(tool) && may(tool));
-    let other = |tool: &&str| if is_write(tool) { !may_write } else { !may(tool) };
+    let may_write = role.writes == WriteScope::Any
+        && tools::mutating_tool_names().any(|tool| is_write_tool(tool) && may(tool));
+    let other = |tool: &&str| if is_write_tool(tool) { !may_write } else { !may(tool) };
     // A server's tool does whatever it does, and the child's worker may have other servers.
-    tools::acting().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
+    tools::mutating_tool_names().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
 }
 
 /// Whether a call that gives work away wants the changes of it.
-pub(in crate::engine) fn asks_to_write(tool: &ToolUse) -> bool {
-    tools::delegate_args(tool).is_ok_and(|asked| asked.writes)
+pub(in crate::engine) fn requests_changes(tool: &ToolUse) -> bool {
+    tools::parse_delegate_args(tool).is_ok_and(|asked| asked.writes)
 }
 
 /// Whether a call that gives work away says a line that tests it.
-pub(in crate::engine) fn asks_for_tests(tool: &ToolUse) -> bool {
-    tools::delegate_args(tool).is_ok_and(|asked| asked.tests.is_some())
+pub(in crate::engine) fn requests_tests(tool: &ToolUse) -> bool {
+    tools::parse_delegate_args(tool).is_ok_and(|asked| asked.test_command.is_some())
 }
 
 /// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.
-pub(in crate::engine) fn waits(run: &RunState) -> Option<Decision> {
-    if run.delegation.out.is_empty() {
+pub(in crate::engine) fn wait_for_children(run: &RunState) -> Option<Decision> {
+    if run.delegation.waiting_calls.is_empty() {
         return None;
     }
-    let names: Vec<String> = run.children.values().map(|child| format!("task {child}")).collect();
+    let names: Vec<String> = run.child_tasks.values().map(|child| format!("task {child}")).collect();
     let question = format!("It waits for what it gave away: {}", names.join(", ")).into();
-    Some(Decision::block(run, question, BlockedWhy::Child))
+    Some(Decision::block_run(run, question, BlockedReason::Child))
 }
 
 /// Why a call gives nothing away, behind those of its batch that do.
-pub(in crate::engine) fn denied(
+pub(in crate::engine) fn check_delegation_limits(
     run: &RunState,
     pins: &RunStarted,
     before: &[&ToolUse],
     tool: &ToolUse,
     time_max_ms: u64,
-) -> Option<Verdict> {
-    let refuse = |rule: &str, reason: String| Some(Verdict::Deny { rule: rule.to_owned(), reason });
-    let allowed = pins.settings.children_allowed();
-    let made = run.delegation.made.saturating_add(u32::try_from(before.len()).unwrap_or(u32::MAX));
+) -> Option<PolicyVerdict> {
+    let refuse = |rule: &str, reason: String| Some(PolicyVerdict::Deny { rule: rule.to_owned(), reason });
+    let allowed = pins.settings.allowed_children();
+    let made =
+        run.delegation.children_created.saturating_add(u32::try_from(before.len()).unwrap_or(u32::MAX));
     if made >= allowed {
         let reason = format!("this run may give {allowed} tasks away in all, and has; do the rest yourself");
         return refuse("children_max", reason);
     }
     let calls: Vec<&ToolUse> = before.iter().copied().chain([tool]).collect();
-    match allowances(run, pins, &calls, time_max_ms).pop()? {
+    match allot_child_budgets(run, pins, &calls, time_max_ms).pop()? {
         Ok(_) => None,
         Err(reason) => refuse("child_budget", reason),
     }
@@ -125,35 +136,35 @@ pub(in crate::engine) fn denied(
 
 /// What each of these calls may use, in order, of what is left to the run: what it asks for, else a half of what those
 /// before it leave; or why it may have nothing. All of them and the run itself may take `time_max_ms`.
-pub(crate) fn allowances(
+pub(crate) fn allot_child_budgets(
     run: &RunState,
     pins: &RunStarted,
     calls: &[&ToolUse],
     time_max_ms: u64,
-) -> Vec<Result<Allowance, String>> {
+) -> Vec<Result<ChildBudget, String>> {
     let settings = &pins.settings;
-    let Spent { tokens, cost_nusd, worked_ms } = run.asking.spent(&run.totals);
-    let mut tokens = Rest::of(settings.tokens_max, tokens, "tokens");
-    let mut cost = Rest::of(settings.cost_max_nusd, cost_nusd, "nano-dollars");
-    let mut time = Rest::of(time_max_ms, worked_ms, "milliseconds");
+    let RunSpending { tokens, cost_nusd, worked_ms } = run.model_attempts.spending(&run.totals);
+    let mut tokens = RemainingBudget::new(settings.tokens_max, tokens, "tokens");
+    let mut cost = RemainingBudget::new(settings.cost_max_nusd, cost_nusd, "nano-dollars");
+    let mut time = RemainingBudget::new(time_max_ms, worked_ms, "milliseconds");
     let mut all = Vec::new();
     for tool in calls {
-        let asked = tools::delegate_args(tool).ok();
+        let asked = tools::parse_delegate_args(tool).ok();
         let (wants_tokens, wants_nusd) =
             asked.map_or((None, None), |asked| (asked.budget_tokens, asked.budget_nusd));
         all.push(match (tokens.take(wants_tokens), cost.take(wants_nusd), time.take(None)) {
             (Err(why), _, _) | (_, Err(why), _) | (_, _, Err(why)) => Err(why),
-            (Ok(tokens), Ok(cost_nusd), Ok(time_ms)) => Ok(Allowance { tokens, cost_nusd, time_ms }),
+            (Ok(tokens), Ok(cost_nusd), Ok(time_ms)) => Ok(ChildBudget { tokens, cost_nusd, time_ms }),
         });
     }
     all
 }
 
 /// What is left of a budget, if there is one.
-struct Rest(Option<(u64, &'static str)>);
+struct RemainingBudget(Option<(u64, &'static str)>);
 
-impl Rest {
-    fn of(max: u64, spent: u64, unit: &'static str) -> Self {
+impl RemainingBudget {
+    fn new(max: u64, spent: u64, unit: &'static str) -> Self {
         Self((max > 0).then(|| (max.saturating_sub(spent), unit)))
     }
 

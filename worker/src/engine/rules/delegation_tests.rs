@@ -5,25 +5,29 @@ use docket_schema::{
     ids::{DecisionHash, TaskId, Turn},
     message::{CallId, ModelRef, ToolUse},
     run::{
-        BlockedWhy, ChildAnswered, Delegated, PauseRequested, RoleSpec, RunBlocked, RunPaused, RunSettings,
-        RunStarted, Stage, ToolFinished, ToolRequested, ToolStatus, Unpaused, Verdict, WriteScope,
+        BlockedReason, ChildAnswered, Delegated, PauseRequested, PolicyVerdict, RoleSpec, RunBlocked,
+        RunPaused, RunSettings, RunStage, RunStarted, ToolFinished, ToolRequested, ToolStatus, Unpaused,
+        WriteScope,
     },
     tool::{ChildFacts, RecoveryClass, ToolFacts},
 };
 use serde_json::{Value, json};
 
 use super::delegation;
-use crate::engine::{Act, Engine as _, PlannedTool, React, RoleDef, Sop, engine, react_tests::Log};
+use crate::engine::{
+    Action, Engine as _, PlannedTool, ReactEngine, RoleDefinition, SopEngine, find_engine,
+    react_tests::TestLog,
+};
 
-fn may() -> RunSettings {
+fn delegating_settings() -> RunSettings {
     RunSettings { plan_asks_max: 0, delegation_depth_max: 1, ..RunSettings::default() }
 }
 
-fn log(settings: RunSettings) -> Log {
-    Log::of(settings, &[], "none")
+fn delegating_log(settings: RunSettings) -> TestLog {
+    TestLog::with_settings(settings, &[], "none")
 }
 
-fn piece(more: &Value) -> (&'static str, Value) {
+fn delegate_call(more: &Value) -> (&'static str, Value) {
     let mut args = json!({ "title": "a piece", "instructions": "do it" });
     for (name, value) in more.as_object().into_iter().flatten() {
         args[name] = value.clone();
@@ -31,56 +35,56 @@ fn piece(more: &Value) -> (&'static str, Value) {
     ("delegate", args)
 }
 
-fn batch(log: &Log) -> Vec<PlannedTool> {
+fn next_batch(log: &TestLog) -> Vec<PlannedTool> {
     match log.decide().act {
-        Act::RunTools(batch) => batch,
+        Action::RunTools(batch) => batch,
         other => panic!("{other:?}"),
     }
 }
 
-fn names(batch: &[PlannedTool]) -> Vec<&str> {
+fn tool_names(batch: &[PlannedTool]) -> Vec<&str> {
     batch.iter().map(|tool| tool.tool.as_str()).collect()
 }
 
-fn denied(batch: &[PlannedTool]) -> Vec<Option<&str>> {
+fn denied_rules(batch: &[PlannedTool]) -> Vec<Option<&str>> {
     let rule = |tool: &PlannedTool| match &tool.policy {
-        Verdict::Deny { rule, .. } => Some(rule.clone()),
-        Verdict::Allow { .. } | Verdict::Ask { .. } => None,
+        PolicyVerdict::Deny { rule, .. } => Some(rule.clone()),
+        PolicyVerdict::Allow { .. } | PolicyVerdict::Ask { .. } => None,
     };
     let rules: Vec<Option<String>> = batch.iter().map(rule).collect();
     rules.into_iter().map(|rule| rule.map(|rule| &*rule.leak())).collect()
 }
 
-fn child(nth: u128) -> TaskId {
+fn child_task(nth: u128) -> TaskId {
     TaskId(uuid::Uuid::from_u128(nth))
 }
 
 /// Announces what the engine plans, and gives it all away.
-fn give(log: &mut Log) -> Vec<CallId> {
-    let planned = batch(log);
+fn delegate_all(log: &mut TestLog) -> Vec<CallId> {
+    let planned = next_batch(log);
     for tool in &planned {
         let (call, tool, class) = (tool.call.clone(), tool.tool.clone(), tool.class);
-        let policy = Verdict::Allow { rule: "builtin".to_owned() };
+        let policy = PolicyVerdict::Allow { rule: "builtin".to_owned() };
         log.push(ToolRequested { call, tool, class, policy, labels: vec![], decision: DecisionHash::ZERO });
     }
     let calls: Vec<CallId> = planned.into_iter().map(|tool| tool.call).collect();
     for (nth, call) in (10..).zip(&calls) {
-        log.push(Delegated { call: call.clone(), child: child(nth) });
+        log.push(Delegated { call: call.clone(), child: child_task(nth) });
     }
     calls
 }
 
-fn answer(log: &mut Log, call: &CallId, nth: u128, more: bool) {
+fn answer_child(log: &mut TestLog, call: &CallId, nth: u128, more: bool) {
     let content = "The child task is completed.".into();
-    let (call, child) = (call.clone(), child(nth));
+    let (call, child) = (call.clone(), child_task(nth));
     log.push(ChildAnswered { call, child, content, is_error: false, run: None, more });
 }
 
-fn finish(log: &mut Log, call: &CallId, tokens: u64) {
+fn finish_call(log: &mut TestLog, call: &CallId, tokens: u64) {
     let state = docket_schema::task::TaskState::Completed;
     let (merged, conflicts) = (Vec::new(), Vec::new());
     let child = ChildFacts {
-        task: child(1),
+        task: child_task(1),
         run: None,
         state,
         tokens,
@@ -95,159 +99,164 @@ fn finish(log: &mut Log, call: &CallId, tokens: u64) {
 }
 
 #[test]
-fn a_run_that_may_not_decides_as_before_there_was_such_a_thing() {
-    let mut log = log(RunSettings { delegation_depth_max: 0, ..may() });
-    log.say("", &[piece(&json!({})), ("list_files", json!({}))]);
-    let planned = batch(&log);
-    assert_eq!(names(&planned), ["delegate", "list_files"]);
-    assert_eq!((planned[0].class, denied(&planned)), (RecoveryClass::Reads, vec![None, None]));
+fn run_without_delegation_decides_as_before() {
+    let mut log = delegating_log(RunSettings { delegation_depth_max: 0, ..delegating_settings() });
+    log.answer_with("", &[delegate_call(&json!({})), ("list_files", json!({}))]);
+    let planned = next_batch(&log);
+    assert_eq!(tool_names(&planned), ["delegate", "list_files"]);
+    assert_eq!((planned[0].class, denied_rules(&planned)), (RecoveryClass::Reads, vec![None, None]));
 }
 
 #[test]
-fn pieces_of_one_answer_are_a_batch_of_their_own_and_the_run_rests_for_all() {
-    let mut log = log(may());
-    log.say(
+fn delegations_form_their_own_batch_and_the_run_waits_for_all() {
+    let mut log = delegating_log(delegating_settings());
+    log.answer_with(
         "",
-        &[("list_files", json!({})), piece(&json!({})), piece(&json!({})), ("list_files", json!({}))],
+        &[
+            ("list_files", json!({})),
+            delegate_call(&json!({})),
+            delegate_call(&json!({})),
+            ("list_files", json!({})),
+        ],
     );
-    assert_eq!(names(&batch(&log)), ["list_files"]);
+    assert_eq!(tool_names(&next_batch(&log)), ["list_files"]);
     log.run_batch_with(&[(ToolStatus::Ok, "a", ToolFacts::default())]);
-    let planned = batch(&log);
-    assert_eq!(names(&planned), ["delegate", "delegate"]);
+    let planned = next_batch(&log);
+    assert_eq!(tool_names(&planned), ["delegate", "delegate"]);
     // Also without walls: it is made once, however often it is asked for.
     assert!(planned.iter().all(|tool| tool.class == RecoveryClass::Workspace));
-    let calls = give(&mut log);
-    let Act::Block { why, question, .. } = log.decide().act else { panic!("{:?}", log.decide()) };
-    assert_eq!(why, BlockedWhy::Child, "what follows in the answer waits, too");
+    let calls = delegate_all(&mut log);
+    let Action::Block { why, question, .. } = log.decide().act else { panic!("{:?}", log.decide()) };
+    assert_eq!(why, BlockedReason::Child, "what follows in the answer waits, too");
     let decision = log.decide().hash();
     log.push(RunBlocked { question, why, outages: 0, about: None, decision });
-    answer(&mut log, &calls[1], 11, true);
-    assert_eq!(log.state.stage, Stage::Blocked);
-    answer(&mut log, &calls[0], 10, false);
+    answer_child(&mut log, &calls[1], 11, true);
+    assert_eq!(log.state.stage, RunStage::Blocked);
+    answer_child(&mut log, &calls[0], 10, false);
     // Their calls are open again: a crash from here on finds them.
-    assert_eq!(log.state.stage, Stage::Tools);
+    assert_eq!(log.state.stage, RunStage::Tools);
     let open: Vec<&CallId> = log.state.open_tools.iter().map(|(open, _)| &open.call).collect();
     assert_eq!(open, [&calls[0], &calls[1]]);
-    assert!(calls.iter().all(|call| log.state.delegation.answer(call).is_some()));
-    calls.iter().for_each(|call| finish(&mut log, call, 100));
+    assert!(calls.iter().all(|call| log.state.delegation.child_answer(call).is_some()));
+    calls.iter().for_each(|call| finish_call(&mut log, call, 100));
     assert_eq!((log.state.totals.children.tokens, log.state.totals.children.cost_nusd), (200, 14));
-    let spent = log.state.asking.spent(&log.state.totals);
+    let spent = log.state.model_attempts.spending(&log.state.totals);
     assert_eq!((spent.tokens, log.state.totals.children.worked_ms), (200, 22));
-    assert_eq!(spent.worked_ms, log.state.asking.worked_ms + 22);
-    assert_eq!(names(&batch(&log)), ["list_files"]);
+    assert_eq!(spent.worked_ms, log.state.model_attempts.worked_ms + 22);
+    assert_eq!(tool_names(&next_batch(&log)), ["list_files"]);
 }
 
 #[test]
-fn a_child_that_ends_before_its_parent_rests_spares_the_rest() {
-    let mut log = log(may());
-    log.say("", &[piece(&json!({}))]);
-    let calls = give(&mut log);
-    answer(&mut log, &calls[0], 10, false);
-    assert_eq!(log.state.stage, Stage::Tools);
+fn child_that_ends_early_avoids_the_wait() {
+    let mut log = delegating_log(delegating_settings());
+    log.answer_with("", &[delegate_call(&json!({}))]);
+    let calls = delegate_all(&mut log);
+    answer_child(&mut log, &calls[0], 10, false);
+    assert_eq!(log.state.stage, RunStage::Tools);
 }
 
 /// A crash may come between one child and the next, and the first may be back by then: what the next may use is still what
 /// it was when they were asked for, or all of them together could use more than there is.
 #[test]
-fn a_child_that_is_back_before_the_next_is_given_away_keeps_its_place() {
-    let mut log = log(RunSettings { tokens_max: 1000, ..may() });
-    log.say("", &[piece(&json!({})), piece(&json!({})), piece(&json!({}))]);
-    let planned = batch(&log);
-    let policy = Verdict::Allow { rule: "builtin".to_owned() };
+fn early_child_result_keeps_its_position() {
+    let mut log = delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
+    log.answer_with("", &[delegate_call(&json!({})), delegate_call(&json!({})), delegate_call(&json!({}))]);
+    let planned = next_batch(&log);
+    let policy = PolicyVerdict::Allow { rule: "builtin".to_owned() };
     for tool in &planned {
         let (call, tool, class, policy) = (tool.call.clone(), tool.tool.clone(), tool.class, policy.clone());
         log.push(ToolRequested { call, tool, class, policy, labels: vec![], decision: DecisionHash::ZERO });
     }
     let first = planned[0].call.clone();
-    log.push(Delegated { call: first.clone(), child: child(10) });
-    answer(&mut log, &first, 10, false);
+    log.push(Delegated { call: first.clone(), child: child_task(10) });
+    answer_child(&mut log, &first, 10, false);
     let open: Vec<&ToolUse> = log.state.open_tools.iter().map(|(_, tool)| tool).collect();
     let calls: Vec<&CallId> = open.iter().map(|tool| &tool.call).collect();
     assert_eq!(calls, planned.iter().map(|tool| &tool.call).collect::<Vec<_>>());
     let pins = log.state.pins.clone().expect("started");
-    let shares = delegation::allowances(&log.state, &pins, &open, 0).into_iter();
+    let shares = delegation::allot_child_budgets(&log.state, &pins, &open, 0).into_iter();
     let shares: Vec<Option<u64>> = shares.map(|share| share.expect("enough is left").tokens).collect();
     assert_eq!(shares, [Some(500), Some(250), Some(125)]);
 }
 
 #[test]
-fn a_pause_outlasts_a_childs_answer() {
-    let mut log = log(may());
-    log.say("", &[piece(&json!({}))]);
-    let calls = give(&mut log);
+fn pause_survives_a_childs_answer() {
+    let mut log = delegating_log(delegating_settings());
+    log.answer_with("", &[delegate_call(&json!({}))]);
+    let calls = delegate_all(&mut log);
     log.push(PauseRequested { by: "ann".to_owned() });
-    assert_eq!(log.decide().act, Act::Pause);
+    assert_eq!(log.decide().act, Action::Pause);
     let decision = log.decide().hash();
     log.push(RunPaused { decision });
-    answer(&mut log, &calls[0], 10, false);
-    assert_eq!(log.state.stage, Stage::Paused);
+    answer_child(&mut log, &calls[0], 10, false);
+    assert_eq!(log.state.stage, RunStage::Paused);
     log.push(Unpaused { by: "ann".to_owned() });
-    assert_eq!(log.state.stage, Stage::Tools);
+    assert_eq!(log.state.stage, RunStage::Tools);
 }
 
 #[test]
-fn beyond_the_number_nothing_is_given_away() {
-    let mut log = log(RunSettings { children_max: 3, ..may() });
-    log.say("", &[piece(&json!({})), piece(&json!({}))]);
-    let calls = give(&mut log);
+fn delegation_beyond_the_limit_is_denied() {
+    let mut log = delegating_log(RunSettings { children_max: 3, ..delegating_settings() });
+    log.answer_with("", &[delegate_call(&json!({})), delegate_call(&json!({}))]);
+    let calls = delegate_all(&mut log);
     for (nth, call) in (10..).zip(&calls) {
-        answer(&mut log, call, nth, nth == 10);
+        answer_child(&mut log, call, nth, nth == 10);
     }
-    calls.iter().for_each(|call| finish(&mut log, call, 0));
-    log.say("", &[piece(&json!({})), piece(&json!({}))]);
-    assert_eq!(denied(&batch(&log)), [None, Some("children_max")]);
+    calls.iter().for_each(|call| finish_call(&mut log, call, 0));
+    log.answer_with("", &[delegate_call(&json!({})), delegate_call(&json!({}))]);
+    assert_eq!(denied_rules(&next_batch(&log)), [None, Some("children_max")]);
 }
 
 /// Of time as of all else: what children use together is never more than what is left to whoever gives it away.
 #[test]
-fn what_children_may_use_is_of_what_is_left() {
-    let settings = RunSettings { time_max_ms: 8000, ..may() };
-    let log = log(settings);
+fn child_budgets_come_from_the_remaining_budget() {
+    let settings = RunSettings { time_max_ms: 8000, ..delegating_settings() };
+    let log = delegating_log(settings);
     let pins = log.state.pins.clone().expect("started");
     let tool = |nth| {
-        let (name, args) = piece(&json!({}));
-        ToolUse { call: CallId::tool(Turn(1), nth), name: name.to_owned(), args, malformed: None }
+        let (name, args) = delegate_call(&json!({}));
+        ToolUse { call: CallId::for_tool(Turn(1), nth), name: name.to_owned(), args, malformed: None }
     };
     let calls = [tool(0), tool(1)];
     let times = |pins: &RunStarted| -> Vec<Option<u64>> {
-        let engine = engine(&pins.engine).expect("an engine");
-        let time_max_ms = engine.time_for_calls(&log.state, pins.settings.time_max_ms);
-        delegation::allowances(&log.state, pins, &[&calls[0], &calls[1]], time_max_ms)
+        let engine = find_engine(&pins.engine).expect("an engine");
+        let time_max_ms = engine.call_time_budget_ms(&log.state, pins.settings.time_max_ms);
+        delegation::allot_child_budgets(&log.state, pins, &[&calls[0], &calls[1]], time_max_ms)
             .into_iter()
             .map(|allowed| allowed.expect("enough is left").time_ms)
             .collect()
     };
     assert_eq!(times(&pins), [Some(4000), Some(2000)]);
     // Whoever has a last word leaves it time: nine tenths are to be shared.
-    let of_sop = RunStarted { engine: Sop.id(), ..RunStarted::clone(&pins) };
+    let of_sop = RunStarted { engine: SopEngine.engine_ref(), ..RunStarted::clone(&pins) };
     assert_eq!(times(&of_sop), [Some(3600), Some(1800)]);
 }
 
 #[test]
-fn budgets_are_of_what_is_left() {
-    let wants = |tokens: u64| piece(&json!({ "budget_tokens": tokens }));
-    let mut log = log(RunSettings { tokens_max: 1000, ..may() });
-    log.say("", &[wants(600), wants(500), wants(400)]);
-    assert_eq!(denied(&batch(&log)), [None, Some("child_budget"), None]);
+fn allotted_budgets_never_exceed_the_remainder() {
+    let wants = |tokens: u64| delegate_call(&json!({ "budget_tokens": tokens }));
+    let mut log = delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
+    log.answer_with("", &[wants(600), wants(500), wants(400)]);
+    assert_eq!(denied_rules(&next_batch(&log)), [None, Some("child_budget"), None]);
     // Who says nothing gets a half of the rest; and what children used is gone.
-    let mut log = self::log(RunSettings { tokens_max: 1000, ..may() });
-    log.say("", &[piece(&json!({}))]);
-    let calls = give(&mut log);
-    answer(&mut log, &calls[0], 10, false);
-    finish(&mut log, &calls[0], 900);
-    log.say("", &[wants(100), wants(1)]);
-    assert_eq!(denied(&batch(&log)), [None, Some("child_budget")]);
-    let mut log = self::log(RunSettings { tokens_max: 0, ..may() });
-    log.say("", &[wants(u64::MAX)]);
-    assert_eq!(denied(&batch(&log)), [None], "no budget, no rest");
+    let mut log = self::delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
+    log.answer_with("", &[delegate_call(&json!({}))]);
+    let calls = delegate_all(&mut log);
+    answer_child(&mut log, &calls[0], 10, false);
+    finish_call(&mut log, &calls[0], 900);
+    log.answer_with("", &[wants(100), wants(1)]);
+    assert_eq!(denied_rules(&next_batch(&log)), [None, Some("child_budget")]);
+    let mut log = self::delegating_log(RunSettings { tokens_max: 0, ..delegating_settings() });
+    log.answer_with("", &[wants(u64::MAX)]);
+    assert_eq!(denied_rules(&next_batch(&log)), [None], "no budget, no rest");
 }
 
-fn role(may: &[&str], writes: WriteScope) -> RoleSpec {
+fn role_spec(may: &[&str], writes: WriteScope) -> RoleSpec {
     RoleSpec {
         name: "r".to_owned(),
         model: ModelRef { provider: "scripted".to_owned(), name: "x".to_owned(), base_url: None },
-        system: BlobRef::of(b""),
-        tools: BlobRef::of(b""),
+        system: BlobRef::for_bytes(b""),
+        tools: BlobRef::for_bytes(b""),
         may: may.iter().map(|name| (*name).to_owned()).collect(),
         answer: None,
         temperature_milli: None,
@@ -259,13 +268,13 @@ fn role(may: &[&str], writes: WriteScope) -> RoleSpec {
 
 /// What a child changed is merged like a change of its parent's: a role gives that away only where it may write it.
 #[test]
-fn a_role_gives_away_what_writes_only_where_it_may_write_everything_itself() {
+fn role_delegates_writing_only_if_it_may_write_everything() {
     let tool = |more: Value| {
-        let (name, args) = piece(&more);
-        ToolUse { call: CallId::tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
+        let (name, args) = delegate_call(&more);
+        ToolUse { call: CallId::for_tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
     };
     let (writes, reads) = (tool(json!({ "writes": true })), tool(json!({})));
-    let pins = log(may()).state.pins.expect("started");
+    let pins = delegating_log(delegating_settings()).state.pins.expect("started");
     for (tools, scope, gives) in [
         (&["read_file", "delegate"][..], WriteScope::Any, false),
         (&["read_file", "edit_file", "delegate"], WriteScope::Any, true),
@@ -273,31 +282,40 @@ fn a_role_gives_away_what_writes_only_where_it_may_write_everything_itself() {
         (&["run_command", "delegate"], WriteScope::Any, true),
         (&["edit_file", "run_command", "delegate"], WriteScope::Tests, false),
     ] {
-        let role = role(tools, scope);
-        let refused = delegation::not_given_by(&role, &pins, &writes);
+        let role = role_spec(tools, scope);
+        let refused = delegation::delegation_denied_reason(&role, &pins, &writes);
         assert_eq!(refused.is_none(), gives, "{tools:?}: {refused:?}");
-        assert_eq!(delegation::not_given_by(&role, &pins, &reads), None, "{tools:?}");
+        assert_eq!(delegation::delegation_denied_reason(&role, &pins, &reads), None, "{tools:?}");
     }
     // What its arguments do not say it does not ask for: the call itself is told what is wrong with them.
     let odd = tool(json!({ "writes": "yes" }));
-    assert_eq!(delegation::not_given_by(&role(&["delegate"], WriteScope::Any), &pins, &odd), None);
-    let pins = log(RunSettings { delegation_depth_max: 0, ..may() }).state.pins.expect("started");
-    assert_eq!(delegation::not_given_by(&role(&["delegate"], WriteScope::Any), &pins, &writes), None);
+    assert_eq!(
+        delegation::delegation_denied_reason(&role_spec(&["delegate"], WriteScope::Any), &pins, &odd),
+        None
+    );
+    let pins = delegating_log(RunSettings { delegation_depth_max: 0, ..delegating_settings() })
+        .state
+        .pins
+        .expect("started");
+    assert_eq!(
+        delegation::delegation_denied_reason(&role_spec(&["delegate"], WriteScope::Any), &pins, &writes),
+        None
+    );
 }
 
 /// The line that tests a piece is a command in its parent's words: a role without commands gives none.
 #[test]
-fn a_role_gives_a_line_that_tests_only_where_it_may_run_it() {
+fn role_delegates_a_test_command_only_if_it_may_run_it() {
     let tool = |more: Value| {
-        let (name, args) = piece(&more);
-        ToolUse { call: CallId::tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
+        let (name, args) = delegate_call(&more);
+        ToolUse { call: CallId::for_tool(Turn(1), 0), name: name.to_owned(), args, malformed: None }
     };
-    let mut log = log(may());
-    log.pin(|pins| pins.tests = Some("make test".to_owned()));
+    let mut log = delegating_log(delegating_settings());
+    log.edit_pins(|pins| pins.tests = Some("make test".to_owned()));
     let pins = log.state.pins.expect("started");
     let refused = |tools: &[&str], tests: &str, writes: bool| {
         let tool = tool(json!({ "tests": tests, "writes": writes }));
-        delegation::not_given_by(&role(tools, WriteScope::Any), &pins, &tool)
+        delegation::delegation_denied_reason(&role_spec(tools, WriteScope::Any), &pins, &tool)
     };
     for (tools, tests, gives) in [
         (&["read_file", "delegate"][..], "sed -i s/a/b/ x.py", false),
@@ -318,18 +336,18 @@ fn a_role_gives_a_line_that_tests_only_where_it_may_run_it() {
 
 /// What a piece may not call follows from what whoever gives it away may call now.
 #[test]
-fn a_piece_may_not_do_what_its_giver_may_not() {
+fn child_may_not_do_what_its_parent_may_not() {
     let denied = |engine: &str, phase: &str, tools: &[&str], scope: WriteScope| {
-        let mut log = log(may());
-        log.pin(|pins| {
+        let mut log = delegating_log(delegating_settings());
+        log.edit_pins(|pins| {
             engine.clone_into(&mut pins.engine.name);
-            pins.roles = vec![role(tools, scope)];
+            pins.roles = vec![role_spec(tools, scope)];
         });
-        log.state.work.role = Some("r".to_owned());
-        log.state.work.phase = Some(phase.to_owned());
+        log.state.engine_state.role = Some("r".to_owned());
+        log.state.engine_state.phase = Some(phase.to_owned());
         let pins = log.state.pins.clone().expect("started");
-        delegation::not_for_pieces(
-            &*crate::engine::engine(&pins.engine).expect("an engine"),
+        delegation::tools_denied_to_children(
+            &*crate::engine::find_engine(&pins.engine).expect("an engine"),
             &log.state,
             &pins,
         )
@@ -358,16 +376,19 @@ fn a_piece_may_not_do_what_its_giver_may_not() {
         let rule = docket_schema::policy::PARTS_MAX;
         assert!(denied.len() < rule, "one rule holds them: {}", denied.len());
     }
-    let log = log(may());
+    let log = delegating_log(delegating_settings());
     let pins = log.state.pins.clone().expect("started");
-    assert!(delegation::not_for_pieces(&React, &log.state, &pins).is_empty(), "who has no role may do all");
+    assert!(
+        delegation::tools_denied_to_children(&ReactEngine, &log.state, &pins).is_empty(),
+        "who has no role may do all"
+    );
 }
 
 #[test]
-fn an_engine_gives_something_away_where_a_role_of_it_has_the_tool() {
-    let with = |tools: &[&str]| RoleDef {
+fn engine_can_delegate_if_one_role_has_the_tool() {
+    let with = |tools: &[&str]| RoleDefinition {
         tools: tools.iter().map(|name| (*name).to_owned()).collect(),
-        ..RoleDef::of("r", "")
+        ..RoleDefinition::new("r", "")
     };
     for (roles, why) in [
         (vec![], None),
@@ -375,7 +396,7 @@ fn an_engine_gives_something_away_where_a_role_of_it_has_the_tool() {
         (vec![with(&[]), with(&["read_file"])], Some("none of its roles has the tool")),
         (vec![with(&[]), with(&[])], Some("none of its roles calls tools")),
     ] {
-        let told = delegation::gives_nothing_away("e", &roles);
+        let told = delegation::cannot_delegate_reason("e", &roles);
         assert_eq!(told.is_none(), why.is_none(), "{told:?}");
         assert!(why.is_none_or(|why| told.is_some_and(|told| told.contains("`e`") && told.contains(why))));
     }

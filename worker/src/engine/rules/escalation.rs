@@ -15,26 +15,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use docket_schema::{
     content::Content,
     ids::Turn,
-    run::{RunSettings, RunState, Trouble, TroubleKind},
+    run::{FailureCategory, RunSettings, RunState, UnresolvedFailure},
 };
 
 /// Characters of what a tool said that a question repeats, from its head and from its end.
 const HEAD_CHARS: usize = 300;
-const END_CHARS: usize = 500;
+const TAIL_CHARS: usize = 500;
 /// Characters of a command line or a path in a question.
 const SUBJECT_CHARS: usize = 160;
 /// Failures that a question lists.
-const LISTED_MAX: usize = 8;
+const FAILURES_LISTED_MAX: usize = 8;
 
 /// What the run cannot get over by itself, put as a question; `None` while no threshold is passed.
-pub(in crate::engine) fn question(run: &RunState, settings: &RunSettings) -> Option<Content> {
-    let is_new = run.troubles.iter().any(|trouble| trouble.turns.contains(&run.turn));
+pub(in crate::engine) fn escalation_question(run: &RunState, settings: &RunSettings) -> Option<Content> {
+    let is_new = run.unresolved_failures.iter().any(|trouble| trouble.turns.contains(&run.turn));
     if !is_new || run.transcript.has_notes() {
         return None;
     }
-    let told = failed_edits(run, settings.failed_edits_max)
-        .or_else(|| same_error(run, settings.same_error_max, settings.trouble_rules))
-        .or_else(|| failures(run, settings.failures_max))?;
+    let told = repeated_failed_edits(run, settings.failed_edits_max)
+        .or_else(|| repeated_error(run, settings.same_error_max, settings.trouble_rules))
+        .or_else(|| too_many_failures(run, settings.failures_max))?;
     let question = format!(
         "{told}\n\nWhat shall the run do? Say another way, or what you mended; it goes on from here with your words, \
          and counts anew."
@@ -42,51 +42,65 @@ pub(in crate::engine) fn question(run: &RunState, settings: &RunSettings) -> Opt
     Some(Content::Text(question))
 }
 
-fn failed_edits(run: &RunState, max: u32) -> Option<String> {
-    let writes = run.troubles.iter().filter(|trouble| trouble.kind == TroubleKind::Write);
-    let (path, turns, last) = repeated(writes.map(|trouble| (trouble.subject.as_str(), trouble)), max)?;
-    let told = format!("{} attempts to change `{}` failed, {}.", turns.len(), cut(path), in_turns(&turns));
-    Some(format!("{told} The last one said:\n{}", said(last)))
+fn repeated_failed_edits(run: &RunState, max: u32) -> Option<String> {
+    let writes =
+        run.unresolved_failures.iter().filter(|trouble| trouble.kind == FailureCategory::WriteFailed);
+    let (path, turns, last) = find_repeated(writes.map(|trouble| (trouble.subject.as_str(), trouble)), max)?;
+    let told = format!(
+        "{} attempts to change `{}` failed, {}.",
+        turns.len(),
+        excerpt_first_line(path),
+        format_turns(&turns)
+    );
+    Some(format!("{told} The last one said:\n{}", excerpt_text(last)))
 }
 
 /// That something is not there is no trouble by itself: only to look for the same thing again is the same error.
-fn error_of(trouble: &Trouble, rules: u32) -> (&str, &str) {
+fn error_key(trouble: &UnresolvedFailure, rules: u32) -> (&str, &str) {
     match trouble.kind {
-        TroubleKind::Look if rules > 0 => (&trouble.signature, &trouble.subject),
-        TroubleKind::Look | TroubleKind::Ended | TroubleKind::Write | TroubleKind::Refused => trouble.error(),
+        FailureCategory::NotFound if rules > 0 => (&trouble.signature, &trouble.subject),
+        FailureCategory::NotFound
+        | FailureCategory::CommandFailed
+        | FailureCategory::WriteFailed
+        | FailureCategory::CallFailed => trouble.error_key(),
     }
 }
 
-fn same_error(run: &RunState, max: u32, rules: u32) -> Option<String> {
-    let errors = run.troubles.iter().map(|trouble| (error_of(trouble, rules), trouble));
-    let (_, turns, last) = repeated(errors, max)?;
-    let told = format!("The same error came {} times, {}.", turns.len(), in_turns(&turns));
-    Some(format!("{told} The last time, `{}` said:\n{}", name(last), said(last)))
+fn repeated_error(run: &RunState, max: u32, rules: u32) -> Option<String> {
+    let errors = run.unresolved_failures.iter().map(|trouble| (error_key(trouble, rules), trouble));
+    let (_, turns, last) = find_repeated(errors, max)?;
+    let told = format!("The same error came {} times, {}.", turns.len(), format_turns(&turns));
+    Some(format!("{told} The last time, `{}` said:\n{}", format_call_name(last), excerpt_text(last)))
 }
 
-fn failures(run: &RunState, max: u32) -> Option<String> {
-    let count: usize = run.troubles.iter().map(Trouble::failures).sum();
+fn too_many_failures(run: &RunState, max: u32) -> Option<String> {
+    let count: usize = run.unresolved_failures.iter().map(UnresolvedFailure::counted_failures).sum();
     if max == 0 || count <= max as usize {
         return None;
     }
-    let counted = || run.troubles.iter().filter(|trouble| trouble.failures() > 0);
+    let counted = || run.unresolved_failures.iter().filter(|trouble| trouble.counted_failures() > 0);
     let mut told = format!("{count} calls failed and were not made good since:");
-    for trouble in counted().take(LISTED_MAX) {
-        let first = said(trouble).lines().next().unwrap_or_default().to_owned();
-        told.push_str(&format!("\n- {} times `{}`: {}", trouble.failures(), name(trouble), cut(&first)));
+    for trouble in counted().take(FAILURES_LISTED_MAX) {
+        let first = excerpt_text(trouble).lines().next().unwrap_or_default().to_owned();
+        told.push_str(&format!(
+            "\n- {} times `{}`: {}",
+            trouble.counted_failures(),
+            format_call_name(trouble),
+            excerpt_first_line(&first)
+        ));
     }
-    if let Some(more) = counted().count().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
+    if let Some(more) = counted().count().checked_sub(FAILURES_LISTED_MAX).filter(|more| *more > 0) {
         told.push_str(&format!("\n- and {more} others"));
     }
     Some(told)
 }
 
 /// The first key whose troubles came in `max` turns or more, in which turns, and the last of these troubles.
-fn repeated<'a, K: Ord + Copy>(
-    troubles: impl Iterator<Item = (K, &'a Trouble)>,
+fn find_repeated<'a, K: Ord + Copy>(
+    troubles: impl Iterator<Item = (K, &'a UnresolvedFailure)>,
     max: u32,
-) -> Option<(K, BTreeSet<Turn>, &'a Trouble)> {
-    let mut by_key: BTreeMap<K, (BTreeSet<Turn>, &Trouble)> = BTreeMap::new();
+) -> Option<(K, BTreeSet<Turn>, &'a UnresolvedFailure)> {
+    let mut by_key: BTreeMap<K, (BTreeSet<Turn>, &UnresolvedFailure)> = BTreeMap::new();
     for (key, trouble) in troubles {
         let (turns, last) = by_key.entry(key).or_insert_with(|| (BTreeSet::new(), trouble));
         turns.extend(&trouble.turns);
@@ -96,7 +110,7 @@ fn repeated<'a, K: Ord + Copy>(
     passed.map(|(key, (turns, last))| (key, turns, last))
 }
 
-fn in_turns(turns: &BTreeSet<Turn>) -> String {
+fn format_turns(turns: &BTreeSet<Turn>) -> String {
     let turns: Vec<String> = turns.iter().map(ToString::to_string).collect();
     match turns.split_last() {
         Some((last, [])) => format!("in turn {last}"),
@@ -106,24 +120,24 @@ fn in_turns(turns: &BTreeSet<Turn>) -> String {
 }
 
 /// The call, in short.
-pub(in crate::engine) fn name(trouble: &Trouble) -> String {
-    format!("{} {}", trouble.tool, cut(&trouble.subject)).trim_end().to_owned()
+pub(in crate::engine) fn format_call_name(trouble: &UnresolvedFailure) -> String {
+    format!("{} {}", trouble.tool, excerpt_first_line(&trouble.subject)).trim_end().to_owned()
 }
 
-fn said(trouble: &Trouble) -> String {
+fn excerpt_text(trouble: &UnresolvedFailure) -> String {
     let Content::Text(text) = &trouble.text else { return trouble.signature.clone() };
     let text = text.trim();
     let count = text.chars().count();
-    if count <= HEAD_CHARS + END_CHARS {
+    if count <= HEAD_CHARS + TAIL_CHARS {
         return text.to_owned();
     }
     let head: String = text.chars().take(HEAD_CHARS).collect();
-    let end: String = text.chars().skip(count - END_CHARS).collect();
+    let end: String = text.chars().skip(count - TAIL_CHARS).collect();
     format!("{head}\n…\n{end}")
 }
 
 /// The first line, within its limit.
-pub(in crate::engine) fn cut(text: &str) -> String {
+pub(in crate::engine) fn excerpt_first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUBJECT_CHARS).collect();
     if short.len() < text.trim_end().len() {

@@ -7,10 +7,10 @@ pub(super) mod budget;
 pub(super) mod delegation;
 #[cfg(test)]
 mod delegation_tests;
-pub(super) mod due_first;
 pub(super) mod escalation;
 #[cfg(test)]
 mod escalation_tests;
+pub(super) mod first_due;
 pub(super) mod next_request;
 pub(super) mod permission;
 #[cfg(test)]

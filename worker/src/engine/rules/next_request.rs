@@ -4,17 +4,17 @@
 use docket_schema::{
     ids::Turn,
     message::CallId,
-    run::{BlockedWhy, FailureKind, ModelFailed, Purpose, RunStarted, RunState, is_outage},
+    run::{BlockedReason, CallPurpose, FailureKind, ModelFailed, RunStarted, RunState, is_outage},
 };
 
 use super::{
     super::{
         compaction,
         core::{
-            call_options::{answer_tokens_max, manner_of, role_of, texts_of},
-            decision::{Act, Decision, ModelCall},
+            call_options::{answer_tokens_max, current_role, prompt_and_tools, sampling_options},
+            decision::{Action, Decision, ModelCall},
             limits::turns_allowed,
-            models,
+            model_choice,
             request_size::RequestSize,
         },
     },
@@ -25,115 +25,131 @@ use super::{
 pub(in crate::engine) fn ask_next_turn(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
     let cap = turns_allowed(run, &pins.settings);
     if run.turn.0 >= cap {
-        return Decision::fail(run, FailureKind::TurnLimit, &format!("the cap of {cap} turns is reached"));
+        return Decision::fail_run(
+            run,
+            FailureKind::TurnLimit,
+            &format!("the cap of {cap} turns is reached"),
+        );
     }
-    let question = blockers::question(run, &pins.settings);
-    if let Some(question) = question.or_else(|| escalation::question(run, &pins.settings)) {
-        return Decision::block(run, question, BlockedWhy::Escalated);
+    let question = blockers::blocker_question(run, &pins.settings);
+    if let Some(question) = question.or_else(|| escalation::escalation_question(run, &pins.settings)) {
+        return Decision::block_run(run, question, BlockedReason::Escalated);
     }
-    if let Some(decision) = compaction::due(run, pins) {
+    if let Some(decision) = compaction::next_compaction(run, pins) {
         return decision;
     }
-    ask(run, pins, Asking { turn: run.turn.next(), wait_ms: 0, nudge })
+    call_model(run, pins, NextModelCall { turn: run.turn.next(), wait_ms: 0, nudge })
 }
 
 /// The end of a run whose model said nothing too often, unless a person says what it has not heard yet.
-pub(in crate::engine) fn too_often_empty(run: &RunState, pins: &RunStarted) -> Option<Decision> {
-    let is_over = run.empty_counted() >= pins.settings.empty_answers_max && run.work.heard.is_empty();
+pub(in crate::engine) fn fail_too_many_empty_answers(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    let is_over = run.counted_empty_answers() >= pins.settings.empty_answers_max
+        && run.engine_state.unread_messages.is_empty();
     is_over.then(|| {
         let message = format!("{} empty answers in a row", run.empty_answers);
-        Decision::fail(run, FailureKind::EmptyAnswers, &message)
+        Decision::fail_run(run, FailureKind::EmptyAnswers, &message)
     })
 }
 
 /// The end of a run whose model was cut too often.
-pub(in crate::engine) fn too_often_cut(run: &RunState, pins: &RunStarted) -> Option<Decision> {
-    (run.asking.cuts >= pins.settings.empty_answers_max).then(|| {
+pub(in crate::engine) fn fail_too_many_cut_answers(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    (run.model_attempts.truncated_answers >= pins.settings.empty_answers_max).then(|| {
         let message = format!(
             "{} answers in a row were cut at the limit of {} tokens; raise run.output_tokens_max or split the task",
-            run.asking.cuts,
-            answer_tokens_max(pins, models::chosen(run, pins).terms)
+            run.model_attempts.truncated_answers,
+            answer_tokens_max(pins, model_choice::choose_model(run, pins).terms)
         );
-        Decision::fail(run, FailureKind::Model, &message)
+        Decision::fail_run(run, FailureKind::Model, &message)
     })
 }
 
 /// A request of a model.
-struct Asking {
+struct NextModelCall {
     turn: Turn,
     wait_ms: u64,
     nudge: Option<String>,
 }
 
-fn ask(run: &RunState, pins: &RunStarted, asking: Asking) -> Decision {
+fn call_model(run: &RunState, pins: &RunStarted, asking: NextModelCall) -> Decision {
     let attempt = run.failed_attempts + 1;
-    let chosen = models::chosen(run, pins);
+    let chosen = model_choice::choose_model(run, pins);
     let messages = run.transcript.conversation(asking.nudge.as_deref());
-    let (system, tools) = texts_of(run, pins);
+    let (system, tools) = prompt_and_tools(run, pins);
     let call = ModelCall {
-        call: CallId::model(asking.turn, attempt),
-        purpose: Purpose::Decide,
+        call: CallId::for_model(asking.turn, attempt),
+        purpose: CallPurpose::Decide,
         turn: asking.turn,
         attempt,
         model: chosen.model.clone(),
-        role: run.work.role.clone(),
+        role: run.engine_state.role.clone(),
         system,
         tools,
         nudge: asking.nudge,
         output_tokens_max: answer_tokens_max(pins, chosen.terms),
         wait_ms: asking.wait_ms,
-        manner: manner_of((pins, role_of(run, pins)), Purpose::Decide, chosen.model, &messages),
+        manner: sampling_options(
+            (pins, current_role(run, pins)),
+            CallPurpose::Decide,
+            chosen.model,
+            &messages,
+        ),
         messages,
     };
-    Decision { phase: run.phase, act: Act::CallModel(Box::new(call)) }
+    Decision { phase: run.phase, act: Action::CallModel(Box::new(call)) }
 }
 
 /// What follows a failed attempt: a person, another attempt of this model or of the one that stands in, a shorter
 /// request, or the end.
-pub(in crate::engine) fn ask_again(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Decision {
+pub(in crate::engine) fn retry_after_failure(
+    run: &RunState,
+    pins: &RunStarted,
+    failure: &ModelFailed,
+) -> Decision {
     if failure.needs_person {
-        return Decision::block(run, failure.message.as_str().into(), BlockedWhy::Provider);
+        return Decision::block_run(run, failure.message.as_str().into(), BlockedReason::Provider);
     }
-    let chosen = models::chosen(run, pins);
+    let chosen = model_choice::choose_model(run, pins);
     let (turn, nudge) = (run.turn, None);
-    if pins.models.are_several() && run.asking.failed.as_ref().is_some_and(|failed| failed != chosen.model) {
+    if pins.models.has_multiple()
+        && run.model_attempts.last_failed.as_ref().is_some_and(|failed| failed != chosen.model)
+    {
         // It is not the one that failed: nothing is gained by waiting.
-        let fits = RequestSize::for_model(run, pins, chosen.terms).fits();
-        let shorter = if fits { None } else { compaction::due(run, pins) };
-        return shorter.unwrap_or_else(|| ask(run, pins, Asking { turn, wait_ms: 0, nudge }));
+        let fits = RequestSize::for_model(run, pins, chosen.terms).is_below_high_mark();
+        let shorter = if fits { None } else { compaction::next_compaction(run, pins) };
+        return shorter.unwrap_or_else(|| call_model(run, pins, NextModelCall { turn, wait_ms: 0, nudge }));
     }
     let Some(wait_ms) = failure.retry_in_ms else {
-        if let Some(decision) = compaction::due(run, pins) {
+        if let Some(decision) = compaction::next_compaction(run, pins) {
             return decision;
         }
-        return given_up(run, pins, failure, &failure.message);
+        return give_up(run, pins, failure, &failure.message);
     };
-    let attempts = if chosen.stands_in {
-        run.asking.failures_of(chosen.model).attempts
+    let attempts = if chosen.is_fallback {
+        run.model_attempts.failures_for(chosen.model).attempts
     } else {
         run.failed_attempts - run.forgiven_attempts
     };
     if attempts >= pins.settings.model_attempts_max {
         let message = format!("{attempts} attempts failed; the last one: {}", failure.message);
-        return given_up(run, pins, failure, &message);
+        return give_up(run, pins, failure, &message);
     }
-    ask(run, pins, Asking { turn, wait_ms, nudge })
+    call_model(run, pins, NextModelCall { turn, wait_ms, nudge })
 }
 
 /// No attempt is left. Where the provider is only away the run rests: another one would pay again for what this
 /// one knows.
-fn given_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &str) -> Decision {
+fn give_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &str) -> Decision {
     if pins.settings.rest_at_outage && is_outage(failure) {
-        return Decision::block(run, message.into(), BlockedWhy::Provider);
+        return Decision::block_run(run, message.into(), BlockedReason::Provider);
     }
     // Who never answered in this run would refuse the next one likewise.
     if pins.settings.model_rules > 0
         && !is_outage(failure)
-        && run.asking.failed.is_some()
-        && run.asking.failed != run.asking.answered_by
+        && run.model_attempts.last_failed.is_some()
+        && run.model_attempts.last_failed != run.model_attempts.answered_by
     {
         let message = format!("{message}; another run would meet the same: mend it, then `docket retry`");
-        return Decision::fail(run, FailureKind::Configuration, &message);
+        return Decision::fail_run(run, FailureKind::Configuration, &message);
     }
-    Decision::fail(run, FailureKind::Model, message)
+    Decision::fail_run(run, FailureKind::Model, message)
 }

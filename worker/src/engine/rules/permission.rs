@@ -3,61 +3,65 @@
 
 use docket_schema::{
     message::ToolUse,
-    policy::Ruling,
-    run::{Permit, RoleSpec, RunStarted, RunState, Verdict, WriteScope},
+    policy::RuleVerdict,
+    run::{CallApproval, PolicyVerdict, RoleSpec, RunStarted, RunState, WriteScope},
 };
 
 use super::delegation;
-use crate::engine::core::{call_options::role_of, models::only_explored};
+use crate::engine::core::{call_options::current_role, model_choice::only_explore_model_answered};
 use crate::{
-    policy::{self, Asking, Reach, Sight},
-    tools::{self, Label},
+    policy::{self, AskVisibility, PathVisibility, RuleScope},
+    tools::{self, CallLabel},
 };
 
 /// What an explore model reads where it wants to write.
-const ONLY_EXPLORES: &str = "changes are not this model's to make; the main model is asked next. If this change is \
+const EXPLORE_ONLY_REASON: &str = "changes are not this model's to make; the main model is asked next. If this change is \
                              right, it makes it.";
 
 /// Whether a call that is about to run may.
-pub(in crate::engine) fn verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> Verdict {
-    let writes = |label: &Label| match label {
-        Label::Writes
-        | Label::Deletes
-        | Label::Config
-        | Label::GitDiscards
-        | Label::Installs
-        | Label::Privilege
-        | Label::Background => true,
-        Label::Reads
-        | Label::Command
-        | Label::Tests
-        | Label::Git
-        | Label::Network
-        | Label::Memory
-        | Label::External => false,
+pub(in crate::engine) fn call_verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> PolicyVerdict {
+    let writes = |label: &CallLabel| match label {
+        CallLabel::Writes
+        | CallLabel::Deletes
+        | CallLabel::Config
+        | CallLabel::GitDiscards
+        | CallLabel::Installs
+        | CallLabel::Privilege
+        | CallLabel::Background => true,
+        CallLabel::Reads
+        | CallLabel::Command
+        | CallLabel::Tests
+        | CallLabel::Git
+        | CallLabel::Network
+        | CallLabel::Memory
+        | CallLabel::External => false,
     };
-    let writes = match pins.external(&tool.name) {
+    let writes = match pins.external_tool(&tool.name) {
         // Whatever it does.
         Some(external) => !external.read_only,
-        None => tools::labels_in(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes),
+        None => tools::call_labels_in_set(pins.settings.tool_set, &tool.name, &tool.args).iter().any(writes),
     };
-    if writes && only_explored(run, pins) {
-        return Verdict::Deny { rule: "explore".to_owned(), reason: ONLY_EXPLORES.to_owned() };
+    if writes && only_explore_model_answered(run, pins) {
+        return PolicyVerdict::Deny { rule: "explore".to_owned(), reason: EXPLORE_ONLY_REASON.to_owned() };
     }
-    if let Some(role) = role_of(run, pins).filter(|_| !tool.call.is_own()) {
-        if !role.may(&tool.name) {
-            return Verdict::Deny { rule: "role".to_owned(), reason: not_of(role, &tool.name) };
+    if let Some(role) = current_role(run, pins).filter(|_| !tool.call.is_runtime()) {
+        if !role.has_tool(&tool.name) {
+            return PolicyVerdict::Deny {
+                rule: "role".to_owned(),
+                reason: missing_tool_reason(role, &tool.name),
+            };
         }
-        let reason = not_written_by(role, tool).or_else(|| delegation::not_given_by(role, pins, tool));
+        let reason = write_scope_denied_reason(role, tool)
+            .or_else(|| delegation::delegation_denied_reason(role, pins, tool));
         if let Some(reason) = reason {
-            return Verdict::Deny { rule: "role".to_owned(), reason };
+            return PolicyVerdict::Deny { rule: "role".to_owned(), reason };
         }
     }
-    says(run, tool)
+    policy_verdict(run, tool)
 }
 
 /// What a model reads that calls a tool which its role does not have.
-fn not_of(role: &RoleSpec, tool: &str) -> String {
+fn missing_tool_reason(role: &RoleSpec, tool: &str) -> String {
     let tool: String = tool.chars().take(80).collect();
     match role.may.as_slice() {
         [] => format!("the role `{}` has no tools: answer in words", role.name),
@@ -66,13 +70,13 @@ fn not_of(role: &RoleSpec, tool: &str) -> String {
 }
 
 /// What a model reads that writes a file which its role does not write.
-fn not_written_by(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
+fn write_scope_denied_reason(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
     match role.writes {
         WriteScope::Any => None,
         WriteScope::Tests => {
             let files = tools::written_files(&tool.name, &tool.args);
             let of_tests =
-                |file: &String| tools::work_path_of(file).is_some_and(|path| tools::is_of_tests(&path));
+                |file: &String| tools::work_path_of(file).is_some_and(|path| tools::is_test_path(&path));
             let other = files.iter().find(|file| !of_tests(file))?;
             let file: String = other.chars().take(200).collect();
             Some(format!(
@@ -84,53 +88,56 @@ fn not_written_by(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
 }
 
 /// Files that the run changed and whose text no role is shown, for a policy speaks against it.
-pub(in crate::engine) fn unseen(run: &RunState) -> Vec<String> {
-    let looks = Sight::of(&run.policies).through(&[tools::READ_FILE], Asking::Hides);
+pub(in crate::engine) fn hidden_changed_files(run: &RunState) -> Vec<String> {
+    let looks = PathVisibility::new(&run.policies).filter_for(&[tools::READ_FILE], AskVisibility::Hidden);
     // Nobody is asked for one file of many.
-    let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !looks.is_all());
-    changed.filter(|path| !looks.sees(path)).collect()
+    let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !looks.shows_everything());
+    changed.filter(|path| !looks.is_visible(path)).collect()
 }
 
 /// The policies' verdict, and what a person said where they ask.
-fn says(run: &RunState, tool: &ToolUse) -> Verdict {
+fn policy_verdict(run: &RunState, tool: &ToolUse) -> PolicyVerdict {
     // What is handed in by a card is words.
-    if run.policies.is_empty() || tools::is_card(&tool.name) {
-        return Verdict::Allow { rule: "builtin".to_owned() };
+    if run.policies.is_empty() || tools::is_artifact_tool(&tool.name) {
+        return PolicyVerdict::Allow { rule: "builtin".to_owned() };
     }
     // What the runtime shows of files is read all the same: rules for reading speak of it.
-    let read = (tool.call.is_own()
+    let read = (tool.call.is_runtime()
         && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES | tools::SURVEY))
     .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
-    let said = policy::judge(&run.policies, read.as_ref().unwrap_or(tool), Reach::of(run));
-    let rule = said.rule.clone();
-    match (said.ruling, run.permits.of(&tool.call)) {
-        (Ruling::Allow, _) | (Ruling::Ask, Some(Permit::Yes)) => Verdict::Allow { rule },
-        (Ruling::Ask, None) if run.permits.always(&rule) => Verdict::Allow { rule },
-        (Ruling::Ask, Some(Permit::No(words))) if words.is_empty() => {
-            Verdict::Deny { rule, reason: "a person was asked, and said no".to_owned() }
+    let said =
+        policy::evaluate_policies(&run.policies, read.as_ref().unwrap_or(tool), RuleScope::for_run(run));
+    let rule = said.rule_id.clone();
+    match (said.ruling, run.approvals.for_call(&tool.call)) {
+        (RuleVerdict::Allow, _) | (RuleVerdict::Ask, Some(CallApproval::Approved)) => {
+            PolicyVerdict::Allow { rule }
         }
-        (Ruling::Ask, Some(Permit::No(words))) => {
-            Verdict::Deny { rule, reason: format!("a person was asked, and says: {words}") }
+        (RuleVerdict::Ask, None) if run.approvals.is_rule_approved(&rule) => PolicyVerdict::Allow { rule },
+        (RuleVerdict::Ask, Some(CallApproval::Denied(words))) if words.is_empty() => {
+            PolicyVerdict::Deny { rule, reason: "a person was asked, and said no".to_owned() }
         }
-        (Ruling::Ask, None) => {
+        (RuleVerdict::Ask, Some(CallApproval::Denied(words))) => {
+            PolicyVerdict::Deny { rule, reason: format!("a person was asked, and says: {words}") }
+        }
+        (RuleVerdict::Ask, None) => {
             let why = if said.reason.is_empty() { String::new() } else { format!(" ({})", said.reason) };
             let question = format!(
                 "May the model do this, which rule `{rule}` asks about{why}?\n  {}\nIt is part of: {}\nAnswer `yes` for this \
                  call, `always` for all that this rule asks about in this run, or `no` with words for the model.",
-                said.about,
-                whole(tool)
+                said.subject,
+                format_call(tool)
             );
-            Verdict::Ask { rule, question }
+            PolicyVerdict::Ask { rule, question }
         }
-        (Ruling::Deny, _) => {
+        (RuleVerdict::Deny, _) => {
             let why = if said.reason.is_empty() { "it is not allowed here".to_owned() } else { said.reason };
-            Verdict::Deny { rule, reason: format!("{why}: {}", said.about) }
+            PolicyVerdict::Deny { rule, reason: format!("{why}: {}", said.subject) }
         }
     }
 }
 
 /// A call as people read it.
-fn whole(tool: &ToolUse) -> String {
+fn format_call(tool: &ToolUse) -> String {
     let line = tool.args.get("command").and_then(|line| line.as_str());
     let text = line.map_or_else(|| format!("{} {}", tool.name, tool.args), str::to_owned);
     let mut short: String = text.chars().take(QUESTION_CHARS_MAX).collect();

@@ -4,15 +4,18 @@ use docket_schema::{
     content::Content,
     ids::DecisionHash,
     message::{CallId, ToolUse},
-    run::{BlockedWhy, BlockerAnswered, Concluded, Fact, RunBlocked, RunSettings, ToolStatus, Verdict},
+    run::{
+        BlockedReason, BlockerAnswered, Concluded, EngineFact, PolicyVerdict, RunBlocked, RunSettings,
+        ToolStatus,
+    },
     tool::ToolFacts,
 };
 use serde_json::json;
 
-use crate::engine::{Act, Decision, react_tests::Log};
+use crate::engine::{Action, Decision, react_tests::TestLog};
 use crate::{policy, tools};
 
-const RULES: &str = r#"
+const POLICY_TOML: &str = r#"
 [[rules]]
 id = "no-push"
 verdict = "deny"
@@ -25,23 +28,24 @@ verdict = "ask"
 labels = ["deletes"]
 "#;
 
-fn log() -> Log {
-    let mut log = Log::of(RunSettings { plan_asks_max: 0, ..RunSettings::default() }, &[], "namespaces");
-    log.state.policies = vec![policy::parse(RULES).expect("a policy")];
+fn permission_log() -> TestLog {
+    let mut log =
+        TestLog::with_settings(RunSettings { plan_asks_max: 0, ..RunSettings::default() }, &[], "namespaces");
+    log.state.policies = vec![policy::parse_policy_text(POLICY_TOML).expect("a policy")];
     log
 }
 
-fn verdicts(decision: &Decision) -> Vec<Verdict> {
+fn batch_verdicts(decision: &Decision) -> Vec<PolicyVerdict> {
     match &decision.act {
-        Act::RunTools(batch) => batch.iter().map(|tool| tool.policy.clone()).collect(),
+        Action::RunTools(batch) => batch.iter().map(|tool| tool.policy.clone()).collect(),
         other => panic!("{other:?}"),
     }
 }
 
 /// Writes down what policy asks, and what a person answers.
-fn answered(log: &mut Log, answer: &str) -> String {
-    let Act::Block { question, why, about } = log.decide().act else { panic!("{:?}", log.decide()) };
-    assert_eq!(why, BlockedWhy::Policy);
+fn answer_and_describe(log: &mut TestLog, answer: &str) -> String {
+    let Action::Block { question, why, about } = log.decide().act else { panic!("{:?}", log.decide()) };
+    assert_eq!(why, BlockedReason::Policy);
     let Content::Text(asked) = question.clone() else { panic!("{question:?}") };
     let decision = log.decide().hash();
     log.push(RunBlocked { question, why, outages: 0, about, decision });
@@ -50,35 +54,35 @@ fn answered(log: &mut Log, answer: &str) -> String {
 }
 
 #[test]
-fn what_is_denied_is_told_with_its_reason_and_the_rest_of_the_batch_runs() {
-    let mut log = log();
+fn denied_call_gets_its_reason_and_the_rest_of_the_batch_runs() {
+    let mut log = permission_log();
     let commands = ["make", "make && git push origin main", "git status"];
     let calls = commands.map(|line| ("run_command", json!({ "command": line })));
-    log.say("", &calls);
-    let said = verdicts(&log.decide());
-    let allow = Verdict::Allow { rule: "default".to_owned() };
+    log.answer_with("", &calls);
+    let said = batch_verdicts(&log.decide());
+    let allow = PolicyVerdict::Allow { rule: "default".to_owned() };
     let reason = "results are taken from the workspace: git push origin main".to_owned();
-    assert_eq!(said, [allow.clone(), Verdict::Deny { rule: "no-push".to_owned(), reason }, allow]);
+    assert_eq!(said, [allow.clone(), PolicyVerdict::Deny { rule: "no-push".to_owned(), reason }, allow]);
 }
 
 #[test]
-fn what_policy_asks_about_waits_for_a_person_once_what_precedes_it_is_done() {
+fn ask_rule_waits_for_a_person_after_earlier_calls_finish() {
     for (answer, allowed) in [
         ("yes", Ok(())),
         ("no", Err("a person was asked, and said no")),
         ("no, clean with make", Err("a person was asked, and says: clean with make")),
     ] {
-        let mut log = log();
+        let mut log = permission_log();
         let calls = ["make", "rm -rf build", "ls"].map(|line| ("run_command", json!({ "command": line })));
-        log.say("", &calls);
-        assert_eq!(verdicts(&log.decide()).len(), 1, "only what precedes it");
+        log.answer_with("", &calls);
+        assert_eq!(batch_verdicts(&log.decide()).len(), 1, "only what precedes it");
         log.run_batch_with(&[(ToolStatus::Ok, "made", ToolFacts::default())]);
-        let asked = answered(&mut log, answer);
+        let asked = answer_and_describe(&mut log, answer);
         assert!(asked.contains("rule `deletes`") && asked.contains("rm -rf build"), "{asked}");
-        let said = verdicts(&log.decide());
+        let said = batch_verdicts(&log.decide());
         let wanted = match allowed {
-            Ok(()) => Verdict::Allow { rule: "deletes".to_owned() },
-            Err(reason) => Verdict::Deny { rule: "deletes".to_owned(), reason: reason.to_owned() },
+            Ok(()) => PolicyVerdict::Allow { rule: "deletes".to_owned() },
+            Err(reason) => PolicyVerdict::Deny { rule: "deletes".to_owned(), reason: reason.to_owned() },
         };
         assert_eq!((said.len(), &said[0]), (2, &wanted), "{answer}");
         // The answer is about the call, and no word to the model beside it.
@@ -87,15 +91,15 @@ fn what_policy_asks_about_waits_for_a_person_once_what_precedes_it_is_done() {
 }
 
 #[test]
-fn always_allows_what_the_rule_asks_about_for_the_rest_of_the_run() {
-    let mut log = log();
+fn answering_always_allows_the_rule_for_the_rest_of_the_run() {
+    let mut log = permission_log();
     for (line, asks) in [("rm a", true), ("rm b", false), ("rm c; git push", false)] {
-        log.say("", &[("run_command", json!({ "command": line }))]);
+        log.answer_with("", &[("run_command", json!({ "command": line }))]);
         if asks {
-            answered(&mut log, "always");
+            answer_and_describe(&mut log, "always");
         }
-        let said = verdicts(&log.decide());
-        let denied = matches!(&said[0], Verdict::Deny { rule, .. } if rule == "no-push");
+        let said = batch_verdicts(&log.decide());
+        let denied = matches!(&said[0], PolicyVerdict::Deny { rule, .. } if rule == "no-push");
         assert_eq!(denied, line.contains("push"), "{said:?}");
         let status = if denied { ToolStatus::Refused } else { ToolStatus::Ok };
         log.run_batch_with(&[(status, "done", ToolFacts::default())]);
@@ -103,19 +107,19 @@ fn always_allows_what_the_rule_asks_about_for_the_rest_of_the_run() {
 }
 
 #[test]
-fn what_the_runtime_shows_of_a_file_is_read_and_rules_for_reading_speak_of_it() {
+fn read_rules_apply_to_files_the_runtime_shows() {
     let rules =
         "[[rules]]\nid = \"keys\"\nverdict = \"deny\"\ntools = [\"read_file\"]\npaths = [\"keys/**\"]\n";
-    let mut log = log();
-    log.state.policies = vec![policy::parse(rules).expect("a policy")];
+    let mut log = permission_log();
+    log.state.policies = vec![policy::parse_policy_text(rules).expect("a policy")];
     for (nth, (path, denied)) in [("keys/a", true), ("src/a", false)].into_iter().enumerate() {
-        let call = CallId::own(u32::try_from(nth).expect("few"));
+        let call = CallId::for_runtime(u32::try_from(nth).expect("few"));
         let (name, args) = (tools::SHOW_FILE.to_owned(), json!({ "path": path }));
-        let facts = vec![Fact::Calls { calls: vec![ToolUse { call, name, args, malformed: None }] }];
+        let facts = vec![EngineFact::Calls { calls: vec![ToolUse { call, name, args, malformed: None }] }];
         log.push(Concluded { facts, decision: DecisionHash::ZERO });
-        let said = verdicts(&log.decide());
+        let said = batch_verdicts(&log.decide());
         assert_eq!(
-            matches!(&said[0], Verdict::Deny { rule, .. } if rule == "keys"),
+            matches!(&said[0], PolicyVerdict::Deny { rule, .. } if rule == "keys"),
             denied,
             "{path}: {said:?}"
         );
@@ -124,9 +128,9 @@ fn what_the_runtime_shows_of_a_file_is_read_and_rules_for_reading_speak_of_it() 
 }
 
 #[test]
-fn without_a_policy_the_verdict_is_what_it_was() {
-    let mut log = log();
+fn without_a_policy_calls_are_allowed_as_before() {
+    let mut log = permission_log();
     log.state.policies.clear();
-    log.say("", &[("run_command", json!({ "command": "git push" }))]);
-    assert_eq!(verdicts(&log.decide()), [Verdict::Allow { rule: "builtin".to_owned() }]);
+    log.answer_with("", &[("run_command", json!({ "command": "git push" }))]);
+    assert_eq!(batch_verdicts(&log.decide()), [PolicyVerdict::Allow { rule: "builtin".to_owned() }]);
 }

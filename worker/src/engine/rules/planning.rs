@@ -3,13 +3,13 @@
 
 use docket_schema::{
     content::Content,
-    run::{RunStarted, RunState, TroubleKind, plan_in},
+    run::{FailureCategory, RunStarted, RunState, extract_plan},
 };
 
 use crate::engine::core::nudges;
 
 /// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
-pub(in crate::engine) fn reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
+pub(in crate::engine) fn plan_reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
     (due && run.ledger.plan.is_none()).then_some(nudges::NO_PLAN)
 }
@@ -19,7 +19,7 @@ pub(in crate::engine) const STOPPED_EARLY: &str = "You called no tool, which end
                                         ticked. Go on with them. Or, if all is done, say so once more, with the plan ticked.";
 
 /// Whether the last answer ends the task although its plan has open steps. Asked once: whoever says it twice means it.
-pub(in crate::engine) fn stopped_early(run: &RunState, pins: &RunStarted) -> bool {
+pub(in crate::engine) fn has_stopped_early(run: &RunState, pins: &RunStarted) -> bool {
     let open = pins.settings.plan_asks_max > 0 && run.ledger.has_open_steps();
     open && run.answered_without_tools && run.idle_answers == 1 && !run.transcript.has_notes()
 }
@@ -35,7 +35,7 @@ pub(in crate::engine) const NOTHING_CHANGED: &str = "You called no tool, which e
 
 /// What the last answer is asked that ends the task before anything was done, or although every change failed. Asked
 /// once, as above.
-pub(in crate::engine) fn nothing_done(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
+pub(in crate::engine) fn idle_end_nudge(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let idle = run.answered_without_tools && run.idle_answers == 1 && run.overlay.is_empty();
     if !pins.settings.heed_stops || !idle || run.transcript.has_notes() {
         return None;
@@ -43,12 +43,12 @@ pub(in crate::engine) fn nothing_done(run: &RunState, pins: &RunStarted) -> Opti
     if run.totals.tool_calls == 0 {
         return Some(NOTHING_DONE);
     }
-    let failed = run.troubles.iter().any(|trouble| trouble.kind == TroubleKind::Write);
+    let failed = run.unresolved_failures.iter().any(|trouble| trouble.kind == FailureCategory::WriteFailed);
     failed.then_some(NOTHING_CHANGED)
 }
 
 /// Whether the last answer said what it intends: a plan stood in it.
 pub(in crate::engine) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
     let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());
-    matches!(text, Some(Content::Text(text)) if plan_in(text).is_some())
+    matches!(text, Some(Content::Text(text)) if extract_plan(text).is_some())
 }

@@ -3,14 +3,14 @@
 
 use docket_schema::{
     message::ToolUse,
-    run::{AboutCall, BlockedWhy, Phase, RunStarted, RunState, Verdict},
+    run::{BlockedCall, BlockedReason, PolicyVerdict, RunPhase, RunStarted, RunState},
     tool::RecoveryClass,
 };
 
 use super::{
     super::core::{
-        call_class::{class_of, is_write, label_names},
-        decision::{Act, Decision, PlannedTool},
+        call_class::{call_label_names, call_recovery_class, is_write_tool},
+        decision::{Action, Decision, PlannedTool},
     },
     delegation, permission, planning,
 };
@@ -19,31 +19,33 @@ use crate::tools;
 /// The next batch of the calls that wait: all of them up to one whose effects may leave the
 /// workspace, which is a batch of its own, begun after what precedes it is durable. Pieces that are given away may use `time_max_ms` together
 /// with what the run used.
-pub(in crate::engine) fn run_tools(run: &RunState, pins: &RunStarted, time_max_ms: u64) -> Decision {
+pub(in crate::engine) fn next_tool_batch(run: &RunState, pins: &RunStarted, time_max_ms: u64) -> Decision {
     let confined = run.sandbox.backend != "none";
     let mut batch: Vec<PlannedTool> = Vec::new();
     let mut given_away: Vec<&ToolUse> = Vec::new();
-    for (nth, tool) in run.wanted.iter().enumerate() {
-        let delegates = delegation::delegates(pins, tool);
-        if nth > 0 && delegates != delegation::delegates(pins, &run.wanted[nth - 1]) {
+    for (nth, tool) in run.pending_calls.iter().enumerate() {
+        let delegates = delegation::is_delegation(pins, tool);
+        if nth > 0 && delegates != delegation::is_delegation(pins, &run.pending_calls[nth - 1]) {
             break;
         }
-        let class = if delegates { RecoveryClass::Workspace } else { class_of(run, pins, tool, confined) };
-        let mut policy = permission::verdict(run, pins, tool);
-        if delegates && matches!(policy, Verdict::Allow { .. }) {
-            policy = delegation::denied(run, pins, &given_away, tool, time_max_ms).unwrap_or(policy);
+        let class =
+            if delegates { RecoveryClass::Workspace } else { call_recovery_class(run, pins, tool, confined) };
+        let mut policy = permission::call_verdict(run, pins, tool);
+        if delegates && matches!(policy, PolicyVerdict::Allow { .. }) {
+            policy = delegation::check_delegation_limits(run, pins, &given_away, tool, time_max_ms)
+                .unwrap_or(policy);
         }
-        let asks = matches!(policy, Verdict::Ask { .. });
+        let asks = matches!(policy, PolicyVerdict::Ask { .. });
         // What policy denies reaches nowhere.
-        let denied = matches!(policy, Verdict::Deny { .. }) && !run.policies.is_empty();
+        let denied = matches!(policy, PolicyVerdict::Deny { .. }) && !run.policies.is_empty();
         let alone = asks || (class == RecoveryClass::External && !denied);
         if alone && !batch.is_empty() {
             break;
         }
         // What comes before it is done and durable; a person has the time that it takes.
-        if let Verdict::Ask { rule, question } = policy {
-            let about = Some(AboutCall { call: tool.call.clone(), rule });
-            let act = Act::Block { question: question.into(), why: BlockedWhy::Policy, about };
+        if let PolicyVerdict::Ask { rule, question } = policy {
+            let about = Some(BlockedCall { call: tool.call.clone(), rule });
+            let act = Action::Block { question: question.into(), why: BlockedReason::Policy, about };
             return Decision { phase: run.phase, act };
         }
         batch.push(PlannedTool {
@@ -51,38 +53,40 @@ pub(in crate::engine) fn run_tools(run: &RunState, pins: &RunStarted, time_max_m
             tool: tool.name.clone(),
             class,
             policy,
-            labels: label_names(pins, tool),
+            labels: call_label_names(pins, tool),
         });
-        if delegates && matches!(batch.last().map(|planned| &planned.policy), Some(Verdict::Allow { .. })) {
+        if delegates
+            && matches!(batch.last().map(|planned| &planned.policy), Some(PolicyVerdict::Allow { .. }))
+        {
             given_away.push(tool);
         }
         if alone {
             break;
         }
     }
-    let phase = phase_of(run, pins, &batch);
-    Decision { phase, act: Act::RunTools(batch) }
+    let phase = batch_phase(run, pins, &batch);
+    Decision { phase, act: Action::RunTools(batch) }
 }
 
 /// The phase that a batch stands for (A17): the furthest of its calls.
-fn phase_of(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> Phase {
-    let looks = if planning::is_planning(run, pins) { Phase::Planning } else { Phase::Exploring };
+fn batch_phase(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> RunPhase {
+    let looks = if planning::is_planning(run, pins) { RunPhase::Planning } else { RunPhase::Exploring };
     let of = |tool: &PlannedTool| match tool.tool.as_str() {
-        name if !tools::has(pins.settings.tool_set, name) => looks,
-        name if is_write(name) && run.fixing => Phase::Fixing,
-        "create_file" => Phase::Creating,
-        name if is_write(name) => Phase::Editing,
-        "run_tests" | "run_command" | "venv_run" => Phase::Testing,
+        name if !tools::set_has_tool(pins.settings.tool_set, name) => looks,
+        name if is_write_tool(name) && run.fix_is_next => RunPhase::Fixing,
+        "create_file" => RunPhase::Creating,
+        name if is_write_tool(name) => RunPhase::Editing,
+        "run_tests" | "run_command" | "venv_run" => RunPhase::Testing,
         _ => looks,
     };
-    let rank = |phase: &Phase| match phase {
-        Phase::Exploring => 0,
-        Phase::Planning => 1,
-        Phase::Testing => 2,
-        Phase::Creating => 3,
-        Phase::Editing => 4,
-        Phase::Fixing => 5,
-        Phase::Verifying => 6,
+    let rank = |phase: &RunPhase| match phase {
+        RunPhase::Exploring => 0,
+        RunPhase::Planning => 1,
+        RunPhase::Testing => 2,
+        RunPhase::Creating => 3,
+        RunPhase::Editing => 4,
+        RunPhase::Fixing => 5,
+        RunPhase::Verifying => 6,
     };
     batch.iter().map(of).max_by_key(rank).unwrap_or(run.phase)
 }

@@ -6,45 +6,45 @@
 //! still parse, whether there is a linter or not. Tests that fail for a missing import have it mended. Pure.
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     message::CallId,
     run::{
-        BlockedWhy, FailureKind, GateSpec, GateStep, LinterSpec, Mend, Phase, RunStarted, RunState,
-        UndecidedCheck, Unverified, UnverifiedPolicy,
+        BlockedReason, CheckFix, FailureKind, GateSpec, GateStep, LinterSpec, RunPhase, RunStarted, RunState,
+        UndecidedCheck, UnverifiedPolicy, UnverifiedReason,
     },
     snapshot::EntryKind,
 };
 
 use super::escalation;
-use crate::engine::core::decision::{Act, Decision, PlannedGate};
+use crate::engine::core::decision::{Action, Decision, PlannedGate};
 use crate::{lint, syntax, tools};
 
 /// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
 /// run that changes more generated them.
 const FILES_MAX: usize = 200;
-const NAMES_BYTES_MAX: usize = 16 * 1024;
+const FILE_NAMES_BYTES_MAX: usize = 16 * 1024;
 
 /// All checks of a run as it stands, linters first: they are quick, and what they find is soon mended.
-pub(in crate::engine) fn checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
+pub(in crate::engine) fn final_checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
     let linters =
         pins.linters.iter().filter(|linter| linter.gates && !run.linters_missing.contains(&linter.name));
-    let linters = linters.filter_map(|linter| check_of(run, linter));
-    let parses = pins.settings.syntax_check && must_parse(run).next().is_some();
-    let syntax = parses.then(tools::syntax_check);
-    let others = pins.gates.iter().cloned().chain(new_tests(run, pins));
-    let others = others.map(|gate| GateSpec { mend: imports(run, pins, &gate), ..gate });
+    let linters = linters.filter_map(|linter| linter_check(run, linter));
+    let parses = pins.settings.syntax_check && files_that_must_parse(run).next().is_some();
+    let syntax = parses.then(tools::syntax_gate);
+    let others = pins.gates.iter().cloned().chain(new_tests_check(run, pins));
+    let others = others.map(|gate| GateSpec { mend: import_fix(run, pins, &gate), ..gate });
     syntax.into_iter().chain(linters).chain(others).collect()
 }
 
 /// Whether there is a check by which the runtime can tell that the work is right: a linter alone cannot.
-pub(in crate::engine) fn proves(run: &RunState, pins: &RunStarted) -> bool {
-    !pins.gates.is_empty() || new_tests(run, pins).is_some()
+pub(in crate::engine) fn has_meaningful_check(run: &RunState, pins: &RunStarted) -> bool {
+    !pins.gates.is_empty() || new_tests_check(run, pins).is_some()
 }
 
 /// How tests that fail are mended: a missing import that a linter finds, also one that the project never asked for.
 /// Those it asked for are checks of their own.
-fn imports(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<Mend> {
-    if pins.settings.mend_rules == 0 || gate.name != TESTS {
+fn import_fix(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<CheckFix> {
+    if pins.settings.mend_rules == 0 || gate.name != TESTS_CHECK {
         return gate.mend.clone();
     }
     let mut files = Vec::new();
@@ -52,76 +52,77 @@ fn imports(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<Mend> {
     for linter in pins.linters.iter().filter(|linter| !linter.gates) {
         let known =
             run.linters_missing.contains(&linter.name) || run.lint_timeouts.contains_key(&linter.name);
-        let own = if known { None } else { check_of(run, linter) };
+        let own = if known { None } else { linter_check(run, linter) };
         let Some(GateSpec { command, mend: Some(mend), .. }) = own else { continue };
-        if mend.files.iter().any(lint::may_lack_imports) {
+        if mend.files.iter().any(lint::can_add_imports) {
             lines.push(format!("({command})"));
-            files.extend(mend.files.into_iter().filter(lint::may_lack_imports));
+            files.extend(mend.files.into_iter().filter(lint::can_add_imports));
         }
     }
     files.sort_unstable();
     files.dedup();
-    (!lines.is_empty()).then(|| Mend { command: None, files, imports: Some(lines.join("; ")) })
+    (!lines.is_empty()).then(|| CheckFix { command: None, files, imports: Some(lines.join("; ")) })
 }
 
 /// Files that the run changed or made, and whose languages are known well enough to be judged by.
-pub(crate) fn must_parse(run: &RunState) -> impl Iterator<Item = &WorkPath> {
+pub(crate) fn files_that_must_parse(run: &RunState) -> impl Iterator<Item = &WorkspacePath> {
     let files =
         run.overlay.iter().filter(|(_, entry)| entry.is_some_and(|entry| entry.kind == EntryKind::File));
     files.map(|(path, _)| path).filter(|path| syntax::must_parse(&path.to_string())).take(FILES_MAX)
 }
 
 /// The tests that the run wrote, where there were none to pin when it began.
-fn new_tests(run: &RunState, pins: &RunStarted) -> Option<GateSpec> {
-    if pins.gates.iter().any(|gate| gate.name == TESTS) {
+fn new_tests_check(run: &RunState, pins: &RunStarted) -> Option<GateSpec> {
+    if pins.gates.iter().any(|gate| gate.name == TESTS_CHECK) {
         return None;
     }
     let there = run.overlay.iter().filter(|(_, entry)| entry.is_some());
-    let command = tools::tests_by_names(there.map(|(path, _)| path.as_bytes()), pins.settings.check_rules)?;
-    Some(GateSpec { name: TESTS.to_owned(), command, mend: None })
+    let command =
+        tools::test_command_by_names(there.map(|(path, _)| path.as_bytes()), pins.settings.check_rules)?;
+    Some(GateSpec { name: TESTS_CHECK.to_owned(), command, mend: None })
 }
 
 /// The check that runs tests.
-const TESTS: &str = "tests";
+const TESTS_CHECK: &str = "tests";
 
-fn check_of(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
-    let files: Vec<WorkPath> = run
+fn linter_check(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
+    let files: Vec<WorkspacePath> = run
         .overlay
         .iter()
         .filter(|(_, entry)| entry.is_some_and(|entry| entry.kind == EntryKind::File))
         .map(|(path, _)| path.clone())
-        .filter(|path| lint::is_for(linter, path))
+        .filter(|path| lint::applies_to(linter, path))
         .take(FILES_MAX)
         .scan(0, |bytes, path| {
             *bytes += path.as_bytes().len();
-            (*bytes <= NAMES_BYTES_MAX).then_some(path)
+            (*bytes <= FILE_NAMES_BYTES_MAX).then_some(path)
         })
         .collect();
     if files.is_empty() {
         return None;
     }
-    let command = lint::line(linter.project.as_ref().unwrap_or(&linter.check), &files);
-    let fix = linter.fix.as_ref().map(|fix| lint::line(fix, &files));
+    let command = lint::render_command(linter.project.as_ref().unwrap_or(&linter.check), &files);
+    let fix = linter.fix.as_ref().map(|fix| lint::render_command(fix, &files));
     Some(GateSpec {
         name: linter.name.clone(),
         command,
-        mend: Some(Mend { command: fix, files, imports: None }),
+        mend: Some(CheckFix { command: fix, files, imports: None }),
     })
 }
 
 /// What follows where the work is said to be done and final checks did not run: a person is asked, or the run fails.
-pub(in crate::engine) fn undecided(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+pub(in crate::engine) fn resolve_undecided_checks(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     if !run.undecided_due || run.transcript.has_notes() {
         return None;
     }
-    let (first, Unverified { reason, .. }) = (run.undecided.first()?, unverified(run, pins)?);
+    let (first, UnverifiedReason { reason, .. }) = (run.undecided.first()?, unverified_reason(run, pins)?);
     match pins.settings.unverified {
         UnverifiedPolicy::Fail => {
             let message = format!(
                 "the result is unverified: {reason}; another run would end likewise. Have the check run, or set \
                  run.unverified to ask or complete, then `docket retry`"
             );
-            Some(Decision::fail(run, FailureKind::Configuration, &message))
+            Some(Decision::fail_run(run, FailureKind::Configuration, &message))
         }
         // The fold leaves nothing due where such a run completes.
         UnverifiedPolicy::Ask | UnverifiedPolicy::Complete => {
@@ -133,20 +134,20 @@ pub(in crate::engine) fn undecided(run: &RunState, pins: &RunStarted) -> Option<
                  them with `--setup` and a line that installs from packages in the repository, or with `--tests` and \
                  a line that can run; `run.unverified = \"complete\"` completes them without asking. The check's \
                  line: `{}`",
-                escalation::cut(&first.gate.command)
+                escalation::excerpt_first_line(&first.gate.command)
             );
-            Some(Decision::block(run, Content::Text(question), BlockedWhy::Unverified))
+            Some(Decision::block_run(run, Content::Text(question), BlockedReason::Unverified))
         }
     }
 }
 
 /// Why a run that succeeds now is unverified; `None` where its checks say that its work is right.
-pub(crate) fn unverified(run: &RunState, pins: &RunStarted) -> Option<Unverified> {
+pub(crate) fn unverified_reason(run: &RunState, pins: &RunStarted) -> Option<UnverifiedReason> {
     if !run.undecided.is_empty() {
         let reason = |check: &UndecidedCheck| {
             let (name, why) = (&check.gate.name, &check.why);
             let part = if why.partly { "a part of the" } else { "the" };
-            let before = match run.known_failures.base(name) {
+            let before = match run.known_failures.base_result(name) {
                 Some(base) if base.result.not_run().is_some() => ", nor did it before the work",
                 Some(base) if !base.same_worker => ", though it ran on another worker before the work",
                 Some(_) | None => "",
@@ -155,16 +156,16 @@ pub(crate) fn unverified(run: &RunState, pins: &RunStarted) -> Option<Unverified
         };
         let reason = run.undecided.iter().map(reason).collect::<Vec<_>>().join("; ");
         let checks = run.undecided.iter().map(|check| check.gate.name.clone()).collect();
-        return Some(Unverified { reason, checks });
+        return Some(UnverifiedReason { reason, checks });
     }
     // That files parse says nothing of the work.
-    let has_none = || checks(run, pins).iter().all(tools::is_syntax_check);
-    (pins.settings.role_rules > 0 && has_none()).then(Unverified::without_checks)
+    let has_none = || final_checks(run, pins).iter().all(tools::is_syntax_gate);
+    (pins.settings.role_rules > 0 && has_none()).then(UnverifiedReason::without_checks)
 }
 
 /// How a run ends whose checks still fail and that may not correct them again.
-pub(in crate::engine) fn still_failing(run: &RunState, pins: &RunStarted) -> String {
-    let rounds = run.corrections_counted().saturating_sub(1);
+pub(in crate::engine) fn still_failing_message(run: &RunState, pins: &RunStarted) -> String {
+    let rounds = run.counted_corrections().saturating_sub(1);
     if pins.settings.check_rules > 0 {
         let after = match rounds {
             0 => "the final checks fail".to_owned(),
@@ -174,7 +175,7 @@ pub(in crate::engine) fn still_failing(run: &RunState, pins: &RunStarted) -> Str
         return format!("{after}: {}", run.failed_checks.join("; "));
     }
     let mut message = format!("the final checks still fail after {rounds} rounds of correction");
-    let failing = run.known_failures.last();
+    let failing = run.known_failures.format_last_round();
     if !failing.is_empty() {
         message.push_str(&format!("; failing: {failing}"));
     }
@@ -182,25 +183,25 @@ pub(in crate::engine) fn still_failing(run: &RunState, pins: &RunStarted) -> Str
 }
 
 /// Runs all checks.
-pub(in crate::engine) fn check(run: &RunState, pins: &RunStarted, checks: Vec<GateSpec>) -> Decision {
+pub(in crate::engine) fn run_checks(run: &RunState, pins: &RunStarted, checks: Vec<GateSpec>) -> Decision {
     let first = run.corrections as usize * pins.gates.len() + run.gates_in_turn as usize;
-    planned(run, first, checks, GateStep::Check)
+    plan_gates(run, first, checks, GateStep::Check)
 }
 
 /// Mends the checks that failed and can be, if there are any.
-pub(in crate::engine) fn mend(run: &RunState, pins: &RunStarted) -> Option<Decision> {
-    if run.mends_due.is_empty() {
+pub(in crate::engine) fn fix_checks(run: &RunState, pins: &RunStarted) -> Option<Decision> {
+    if run.fixes_due.is_empty() {
         return None;
     }
     let first = run.corrections as usize * pins.gates.len() + run.gates_in_turn as usize;
-    Some(planned(run, first, run.mends_due.clone(), GateStep::Mend))
+    Some(plan_gates(run, first, run.fixes_due.clone(), GateStep::Mend))
 }
 
-fn planned(run: &RunState, first: usize, gates: Vec<GateSpec>, step: GateStep) -> Decision {
+fn plan_gates(run: &RunState, first: usize, gates: Vec<GateSpec>, step: GateStep) -> Decision {
     let gates = gates.into_iter().enumerate().map(|(at, gate)| PlannedGate {
-        call: CallId::gate(run.turn, first + at),
+        call: CallId::for_gate(run.turn, first + at),
         gate,
         step,
     });
-    Decision { phase: Phase::Verifying, act: Act::RunGates(gates.collect()) }
+    Decision { phase: RunPhase::Verifying, act: Action::RunGates(gates.collect()) }
 }

@@ -2,18 +2,20 @@
 
 use super::*;
 
-fn said(text: &str) -> Said {
+fn parse_reply(text: &str) -> OrchestratorReply {
     serde_json::from_str(text).expect("an order")
 }
 
 #[test]
-fn an_order_is_what_is_wanted_now_or_is_told_why_not() {
+fn order_is_accepted_or_rejected_with_a_reason() {
     let mut run = RunState::default();
-    run.work.answers.insert("architect".to_owned(), Value::Null);
-    let brief = || Wants::Brief("coder");
-    let open = || Wants::Decision { held: None, sequence: vec!["architect", "coder"] };
-    let held =
-        || Wants::Decision { held: Some("the reviewer sent it back".to_owned()), sequence: vec!["coder"] };
+    run.engine_state.answers.insert("architect".to_owned(), Value::Null);
+    let brief = || OrchestratorRequest::Brief("coder");
+    let open = || OrchestratorRequest::Decision { objection: None, role_order: vec!["architect", "coder"] };
+    let held = || OrchestratorRequest::Decision {
+        objection: Some("the reviewer sent it back".to_owned()),
+        role_order: vec!["coder"],
+    };
     for (order, wants, told) in [
         (r#"{"action": "hand_over", "brief": "Mend f", "results": ["task", "architect"]}"#, brief(), None),
         (r#"{"action": "hand_over", "brief": " "}"#, brief(), Some("`/brief`: it is missing")),
@@ -42,7 +44,7 @@ fn an_order_is_what_is_wanted_now_or_is_told_why_not() {
         ),
         (r#"{"action": "hand_over", "brief": "b"}"#, open(), Some("`/action`: all roles have spoken")),
     ] {
-        match (fits(&run, &said(order), &wants), told) {
+        match (check_order(&run, &parse_reply(order), &wants), told) {
             (Ok(()), None) => {}
             (Err(why), Some(told)) if why.starts_with(told) => {}
             (other, _) => panic!("{order}: {other:?}"),
@@ -51,23 +53,26 @@ fn an_order_is_what_is_wanted_now_or_is_told_why_not() {
 }
 
 #[test]
-fn a_tester_is_believed_as_far_as_something_shows_it() {
+fn tester_is_believed_only_with_evidence() {
     let mut run = RunState::default();
     let passed = serde_json::json!({"outcome": "passed", "summary": "all green"});
     let none = serde_json::json!({"outcome": "none", "summary": "s"});
     let told = |run: &RunState, proves, words: &str| {
-        assert!(plausible(run, TESTER, &passed, proves).is_err_and(|why| why.contains(words)), "{words}");
+        assert!(
+            check_plausible(run, TESTER, &passed, proves).is_err_and(|why| why.contains(words)),
+            "{words}"
+        );
     };
     told(&run, true, "you ran nothing");
     told(&run, false, "you ran nothing");
-    run.work.commands_ended = 1;
+    run.engine_state.commands_ended = 1;
     told(&run, false, "nothing shows it");
     // The runtime's own checks say more than any command of the tester.
-    assert_eq!(plausible(&run, TESTER, &passed, true), Ok(()));
+    assert_eq!(check_plausible(&run, TESTER, &passed, true), Ok(()));
     for proves in [true, false] {
-        assert_eq!(plausible(&run, TESTER, &none, proves), Ok(()));
-        assert_eq!(plausible(&run, "coder", &passed, proves), Ok(()));
+        assert_eq!(check_plausible(&run, TESTER, &none, proves), Ok(()));
+        assert_eq!(check_plausible(&run, "coder", &passed, proves), Ok(()));
     }
-    run.work.tests_passed = true;
-    assert_eq!(plausible(&run, TESTER, &passed, false), Ok(()));
+    run.engine_state.tests_passed = true;
+    assert_eq!(check_plausible(&run, TESTER, &passed, false), Ok(()));
 }

@@ -1,14 +1,14 @@
 //! What a child came to, as the model reads it that gave the work away.
 
 use docket_schema::{
-    content::WorkPath,
+    api::TaskView,
+    content::WorkspacePath,
     ids::{RunId, TaskId},
-    run::Spent,
+    run::RunSpending,
     task::TaskState,
-    wire::TaskView,
 };
 
-use crate::workspace::Conflict;
+use crate::workspace::MergeConflict;
 
 /// Paths that a result names.
 const PATHS_NAMED_MAX: usize = 100;
@@ -20,12 +20,12 @@ const CONFLICT_CHARS_MAX: usize = 2000;
 pub(in crate::run) struct ChildReport<'a> {
     pub(in crate::run) task: &'a TaskView,
     pub(in crate::run) run: Option<RunId>,
-    pub(in crate::run) spent: Spent,
+    pub(in crate::run) spent: RunSpending,
     pub(in crate::run) writes: bool,
-    pub(in crate::run) words: String,
-    pub(in crate::run) changed: Vec<WorkPath>,
-    pub(in crate::run) merged: Vec<WorkPath>,
-    pub(in crate::run) conflicts: Vec<Conflict>,
+    pub(in crate::run) reply_text: String,
+    pub(in crate::run) changed: Vec<WorkspacePath>,
+    pub(in crate::run) merged: Vec<WorkspacePath>,
+    pub(in crate::run) conflicts: Vec<MergeConflict>,
 }
 
 impl<'a> ChildReport<'a> {
@@ -34,16 +34,16 @@ impl<'a> ChildReport<'a> {
         Self {
             task,
             run: None,
-            spent: Spent::default(),
+            spent: RunSpending::default(),
             writes,
-            words: String::new(),
+            reply_text: String::new(),
             changed: Vec::new(),
             merged: Vec::new(),
             conflicts: Vec::new(),
         }
     }
 
-    pub(in crate::run) fn text(&self) -> String {
+    pub(in crate::run) fn render_text(&self) -> String {
         let TaskView { task, .. } = self.task;
         let id: TaskId = task.id;
         let mut out = match self.run {
@@ -56,10 +56,10 @@ impl<'a> ChildReport<'a> {
         if let Some(why) = &task.unverified {
             out.push_str(&format!(" Its result is unverified: {why}."));
         }
-        if !self.words.trim().is_empty() {
-            out.push_str(&format!("\n\nIt says:\n{}\n", self.words.trim()));
+        if !self.reply_text.trim().is_empty() {
+            out.push_str(&format!("\n\nIt says:\n{}\n", self.reply_text.trim()));
         }
-        out.push_str(&self.changes());
+        out.push_str(&self.render_changes());
         for conflict in &self.conflicts {
             out.push_str(&format!("\nConflict in {}: {}.", conflict.path, conflict.why));
             if let Some(lines) = &conflict.lines {
@@ -76,11 +76,11 @@ impl<'a> ChildReport<'a> {
         out
     }
 
-    fn changes(&self) -> String {
+    fn render_changes(&self) -> String {
         if self.changed.is_empty() {
             return "\nIt changed no files.".to_owned();
         }
-        let named = |paths: &[WorkPath]| {
+        let named = |paths: &[WorkspacePath]| {
             let mut text: Vec<String> = paths.iter().take(PATHS_NAMED_MAX).map(ToString::to_string).collect();
             if paths.len() > PATHS_NAMED_MAX {
                 text.push(format!("and {} more", paths.len() - PATHS_NAMED_MAX));

@@ -8,19 +8,19 @@ use docket_schema::{
 };
 
 use crate::run::{
-    errors::{driver_error::DriverError, start_error::StartError},
-    log::{material::Material, outgoing::snapshots},
+    errors::{executor_error::RunExecutorError, start_error::StartError},
+    log::{blob_cache::BlobCache, pending_append::split_snapshot},
 };
 use crate::{
-    bootstrap::Bootstrap,
-    workspace::{Blobs as _, PendingBlobs, RestoreTarget, SnapshotDelta, Workspace, restore},
+    bootstrap::RunBootstrap,
+    workspace::{BlobReader as _, PendingBlobs, RestoreTarget, SnapshotDelta, Workspace, restore},
 };
 
 /// Parts of a snapshot from which a child may start: they stand in one append with its `RunStarted`.
 const START_PARTS_MAX: usize = 48;
 
 /// How the run's tree differs from its base, as its child is to find it; none where it does not.
-pub(in crate::run) fn start_of(state: &RunState) -> Result<Option<Vec<u8>>, String> {
+pub(in crate::run) fn encode_start_tree(state: &RunState) -> Result<Option<Vec<u8>>, String> {
     let changes = |overlay: &Overlay| -> Vec<PathChange> {
         overlay.iter().map(|(path, entry)| PathChange { path: path.clone(), entry: *entry }).collect()
     };
@@ -29,7 +29,8 @@ pub(in crate::run) fn start_of(state: &RunState) -> Result<Option<Vec<u8>>, Stri
         return Ok(None);
     };
     let (left_out, blobs) = (Vec::new(), PendingBlobs::default());
-    let (parts, _) = snapshots(SnapshotDelta { changes, git_changes, tree, left_out, blobs, files_read: 0 });
+    let (parts, _) =
+        split_snapshot(SnapshotDelta { changes, git_changes, tree, left_out, blobs, files_read: 0 });
     if parts.len() > START_PARTS_MAX {
         return Err(
             "the workspace differs from its base in more paths than a child can start from".to_owned()
@@ -39,16 +40,16 @@ pub(in crate::run) fn start_of(state: &RunState) -> Result<Option<Vec<u8>>, Stri
 }
 
 /// The parts of a snapshot from which a child starts.
-pub(in crate::run) async fn parts_of(
-    material: &Material,
+pub(in crate::run) async fn load_start_parts(
+    material: &BlobCache,
     start: &BlobRef,
-) -> Result<Vec<SnapshotTaken>, DriverError> {
+) -> Result<Vec<SnapshotTaken>, RunExecutorError> {
     let bytes = material.get(start).await?;
-    serde_json::from_slice(&bytes).map_err(DriverError::Start)
+    serde_json::from_slice(&bytes).map_err(RunExecutorError::StartTree)
 }
 
 /// What snapshots lay over the work tree, and over `.git`.
-pub(in crate::run) fn overlays(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
+pub(in crate::run) fn overlays_from_parts(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
     let laid = |changes: fn(&SnapshotTaken) -> &Vec<PathChange>| {
         parts.iter().flat_map(changes).map(|change| (change.path.clone(), change.entry)).collect()
     };
@@ -56,17 +57,21 @@ pub(in crate::run) fn overlays(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
 }
 
 /// Makes the workspace of a child that begins its parent's tree; answers the snapshot that says so in its log.
-pub(in crate::run) async fn started_from(
-    bootstrap: &Bootstrap,
+pub(in crate::run) async fn restore_start_tree(
+    bootstrap: &RunBootstrap,
     workspace: &mut Workspace,
-    material: &Material,
+    material: &BlobCache,
 ) -> Result<Vec<SnapshotTaken>, StartError> {
     let Some(DelegatedBy { start: Some(start), tree, .. }) = &bootstrap.lease.delegated_by else {
         return Ok(Vec::new());
     };
-    let parts = parts_of(material, start).await.map_err(|error| StartError::environment(&error))?;
-    let (overlay, git_overlay) = overlays(&parts);
+    let parts = load_start_parts(material, start)
+        .await
+        .map_err(|error| StartError::from_environment_error(&error))?;
+    let (overlay, git_overlay) = overlays_from_parts(&parts);
     let target = RestoreTarget { overlay: &overlay, git_overlay: &git_overlay, left_out: &[], tree: *tree };
-    restore(workspace, &target, material).await.map_err(|error| StartError::environment(&error))?;
+    restore(workspace, &target, material)
+        .await
+        .map_err(|error| StartError::from_environment_error(&error))?;
     Ok(parts)
 }

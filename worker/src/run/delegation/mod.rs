@@ -2,4 +2,4 @@
 
 pub(super) mod child_report;
 pub(super) mod child_start;
-pub(super) mod delegate;
+pub(super) mod open_calls;

@@ -1,20 +1,20 @@
 //! The sandbox around a run's workspace, and its commands as tools run them.
 
 use docket_sandbox::{
-    BackendChoice, Captured, Checked, CommandOutput, CommandSpec, Ended, Limits, Sandbox, SandboxConfig,
-    SandboxError,
+    BackendChoice, CapturedStream, CheckedHost, CommandExit, CommandOutput, CommandSpec, Limits, Sandbox,
+    SandboxConfig, SandboxError,
 };
 use std::{sync::Arc, time::Duration};
 
 use docket_schema::{
+    api::{FaultKind, FaultScope},
     policy::AllowList,
     run::SandboxLayers,
-    tool::NetworkSeen,
-    wire::{FaultKind, FaultScope},
+    tool::NetworkActivity,
 };
 use futures_util::future::BoxFuture;
 
-use crate::run::errors::{causes, start_error::StartError};
+use crate::run::errors::{error_chain, start_error::StartError};
 use crate::{
     bootstrap::SandboxChoice,
     tools::{self, RunnerError, RunnerFault},
@@ -22,23 +22,28 @@ use crate::{
 };
 
 /// The sandbox around a workspace: on a host whose walls were checked, or on one that is probed now.
-pub(in crate::run) async fn sandbox(
+pub(in crate::run) async fn prepare_sandbox(
     (choice, limits): (SandboxChoice, Option<Limits>),
-    walls: Option<&Checked>,
+    walls: Option<&CheckedHost>,
     workspace: &Workspace,
 ) -> Result<Sandbox, StartError> {
-    let mut config = SandboxConfig::new(backend(choice), workspace.path());
+    let mut config = SandboxConfig::new(backend_choice(choice), workspace.path());
     config.readonly.extend(workspace.borrowed_objects());
     config.limits = limits.unwrap_or(config.limits);
     let sandbox = match walls {
-        Some(checked) => Sandbox::on(&config, checked),
+        Some(checked) => Sandbox::for_checked_host(&config, checked),
         None => Sandbox::prepare(config).await,
     };
-    sandbox
-        .map_err(|error| StartError::worker(FaultKind::Sandbox, FaultScope::AnyTask, &causes::told(&error)))
+    sandbox.map_err(|error| {
+        StartError::from_worker_fault(
+            FaultKind::Sandbox,
+            FaultScope::AnyTask,
+            &error_chain::format_chain(&error),
+        )
+    })
 }
 
-pub(in crate::run) const fn backend(choice: SandboxChoice) -> BackendChoice {
+pub(in crate::run) const fn backend_choice(choice: SandboxChoice) -> BackendChoice {
     match choice {
         SandboxChoice::Auto => BackendChoice::Auto,
         SandboxChoice::Bubblewrap => BackendChoice::Bubblewrap,
@@ -48,7 +53,7 @@ pub(in crate::run) const fn backend(choice: SandboxChoice) -> BackendChoice {
 }
 
 /// What stands around the commands of a run, as its log tells.
-pub(in crate::run) fn layers(sandbox: &Sandbox) -> SandboxLayers {
+pub(in crate::run) fn sandbox_layers(sandbox: &Sandbox) -> SandboxLayers {
     let report = sandbox.report();
     SandboxLayers {
         backend: report.backend.to_string(),
@@ -61,19 +66,19 @@ pub(in crate::run) fn layers(sandbox: &Sandbox) -> SandboxLayers {
 /// The sandbox as the tools see it.
 pub(in crate::run) struct SandboxRunner(pub(in crate::run) Sandbox);
 
-impl tools::Runner for SandboxRunner {
+impl tools::CommandRunner for SandboxRunner {
     fn run(&self, spec: tools::CommandSpec) -> BoxFuture<'_, Result<tools::CommandOutput, RunnerError>> {
-        Box::pin(async move { Ok(self.run_with(spec, None).await?.0) })
+        Box::pin(async move { Ok(self.run_with_network(spec, None).await?.0) })
     }
 }
 
 impl SandboxRunner {
     /// Runs one command, with what of the network it was granted; says what it did there.
-    pub(in crate::run) async fn run_with(
+    pub(in crate::run) async fn run_with_network(
         &self,
         spec: tools::CommandSpec,
         network: Option<Arc<AllowList>>,
-    ) -> Result<(tools::CommandOutput, Option<NetworkSeen>), RunnerError> {
+    ) -> Result<(tools::CommandOutput, Option<NetworkActivity>), RunnerError> {
         let mut command = CommandSpec::shell(spec.shell);
         if let Some(cwd) = spec.cwd {
             command.cwd = cwd.to_string().into();
@@ -82,40 +87,40 @@ impl SandboxRunner {
         command.network = network;
         let mut output = self.0.run(command).await.map_err(runner_error)?;
         let seen = output.network.take();
-        Ok((as_output(output), seen))
+        Ok((to_tool_output(output), seen))
     }
 }
 
-fn as_output(output: CommandOutput) -> tools::CommandOutput {
+fn to_tool_output(output: CommandOutput) -> tools::CommandOutput {
     tools::CommandOutput {
-        ended: ended(output.ended),
-        stdout: captured(output.stdout),
-        stderr: captured(output.stderr),
-        put_back: output.put_back,
+        ended: to_tool_ended(output.exit),
+        stdout: to_tool_captured(output.stdout),
+        stderr: to_tool_captured(output.stderr),
+        restored_paths: output.restored_paths,
     }
 }
 
 fn runner_error(error: SandboxError) -> RunnerError {
     let reason = error.to_string();
-    let fault = if error.is_of_workspace() { RunnerFault::Workspace } else { RunnerFault::Host };
-    let output = if let SandboxError::NotRestored { output, .. } = error { Some(*output) } else { None };
-    RunnerError { reason, fault, output: output.map(as_output).map(Box::new) }
+    let fault = if error.is_workspace_fault() { RunnerFault::Workspace } else { RunnerFault::Host };
+    let output = if let SandboxError::RestoreFailed { output, .. } = error { Some(*output) } else { None };
+    RunnerError { reason, fault, output: output.map(to_tool_output).map(Box::new) }
 }
 
-const fn ended(ended: Ended) -> tools::Ended {
+const fn to_tool_ended(ended: CommandExit) -> tools::CommandEnd {
     match ended {
-        Ended::Exit(status) => tools::Ended::Exit(status),
-        Ended::Signal(signal) => tools::Ended::Signal(signal),
-        Ended::TimedOut => tools::Ended::TimedOut,
-        Ended::Exceeded(what) => tools::Ended::Exceeded(what),
+        CommandExit::Exit(status) => tools::CommandEnd::Exit(status),
+        CommandExit::Signal(signal) => tools::CommandEnd::Signal(signal),
+        CommandExit::TimedOut => tools::CommandEnd::TimedOut,
+        CommandExit::Exceeded(what) => tools::CommandEnd::Exceeded(what),
     }
 }
 
-fn captured(captured: Captured) -> tools::Captured {
+fn to_tool_captured(captured: CapturedStream) -> tools::CapturedStream {
     let mut head = captured.bytes;
     // Where nothing is missing there is no gap, and so no tail.
     let tail = if captured.truncated { head.split_off(captured.head_bytes) } else { Vec::new() };
-    tools::Captured { head, tail, total_bytes: captured.total_bytes }
+    tools::CapturedStream { head, tail, total_bytes: captured.total_bytes }
 }
 
 #[cfg(test)]
@@ -123,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_of_an_output_is_told_where_it_is_missing() {
+    fn truncated_output_marks_the_gap() {
         let of = |bytes: &[u8], head_bytes, total_bytes| {
             let truncated = total_bytes > bytes.len() as u64;
-            let kept = Captured { bytes: bytes.to_vec(), head_bytes, total_bytes, truncated };
-            String::from_utf8(captured(kept).joined()).unwrap()
+            let kept = CapturedStream { bytes: bytes.to_vec(), head_bytes, total_bytes, truncated };
+            String::from_utf8(to_tool_captured(kept).to_bytes()).unwrap()
         };
         assert_eq!(of(b"headtail", 4, 108), "head\n[100 bytes were not kept]\ntail");
         assert_eq!(of(b"headtail", 4, 8), "headtail");

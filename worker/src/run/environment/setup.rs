@@ -21,7 +21,7 @@ const PROGRAM_CHECK_MS_MAX: u64 = 10_000;
 ///
 /// # Errors
 /// One failed: a run in a workspace that is not ready would only waste its turns.
-pub(in crate::run) async fn setup(
+pub(in crate::run) async fn run_setup(
     commands: &[String],
     settings: &RunSettings,
     runner: &SandboxRunner,
@@ -35,23 +35,27 @@ pub(in crate::run) async fn setup(
             cwd: None,
             timeout_ms: settings.command_timeout_ms_max,
         };
-        let output =
-            tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
-        let mut bytes = output.stdout.joined();
-        bytes.extend_from_slice(&output.stderr.joined());
-        let printable = tools::printable(&bytes);
-        let (text, _) = tools::cut(&redactor.text(&printable), settings.output_chars_max as usize);
+        let output = tools::CommandRunner::run(runner, asked)
+            .await
+            .map_err(|error| StartError::from_environment_error(&error))?;
+        let mut bytes = output.stdout.to_bytes();
+        bytes.extend_from_slice(&output.stderr.to_bytes());
+        let printable = tools::printable_text(&bytes);
+        let (text, _) =
+            tools::cut_middle(&redactor.redact_text(&printable), settings.output_chars_max as usize);
         let exit = match output.ended {
-            tools::Ended::Exit(status) => Some(status),
-            tools::Ended::Signal(_) | tools::Ended::TimedOut | tools::Ended::Exceeded(_) => None,
+            tools::CommandEnd::Exit(status) => Some(status),
+            tools::CommandEnd::Signal(_) | tools::CommandEnd::TimedOut | tools::CommandEnd::Exceeded(_) => {
+                None
+            }
         };
         match exit {
             Some(0) => {}
             Some(COMMAND_NOT_FOUND) if is_program_absent(command, runner).await? => {
-                return Err(StartError::CommandMissing(setup_failed(command, output.ended, &text)));
+                return Err(StartError::CommandMissing(setup_failure_message(command, output.ended, &text)));
             }
             Some(_) | None => {
-                return Err(StartError::Environment(setup_failed(command, output.ended, &text)));
+                return Err(StartError::Environment(setup_failure_message(command, output.ended, &text)));
             }
         }
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -69,8 +73,10 @@ async fn is_program_absent(line: &str, runner: &SandboxRunner) -> Result<bool, S
         "case {program} in \"$PWD\"/*) exit 0 ;; */*) [ -e {program} ] ;; *) command -v {program} >/dev/null ;; esac"
     );
     let asked = tools::CommandSpec { shell, cwd: None, timeout_ms: PROGRAM_CHECK_MS_MAX };
-    let output = tools::Runner::run(runner, asked).await.map_err(|error| StartError::environment(&error))?;
-    Ok(matches!(output.ended, tools::Ended::Exit(status) if status != 0))
+    let output = tools::CommandRunner::run(runner, asked)
+        .await
+        .map_err(|error| StartError::from_environment_error(&error))?;
+    Ok(matches!(output.ended, tools::CommandEnd::Exit(status) if status != 0))
 }
 
 /// The program that a shell line begins with, where it is named plainly and is not of the workspace.
@@ -97,12 +103,12 @@ fn first_program(line: &str) -> Option<&str> {
     }
 }
 
-fn setup_failed(command: &str, ended: tools::Ended, said: &str) -> String {
+fn setup_failure_message(command: &str, ended: tools::CommandEnd, said: &str) -> String {
     let how = match ended {
-        tools::Ended::Exit(status) => format!("with exit status {status}"),
-        tools::Ended::Signal(signal) => format!("by signal {signal}"),
-        tools::Ended::TimedOut => "for it did not end in time".to_owned(),
-        tools::Ended::Exceeded(what) => format!("for it used more {} than allowed", what.noun()),
+        tools::CommandEnd::Exit(status) => format!("with exit status {status}"),
+        tools::CommandEnd::Signal(signal) => format!("by signal {signal}"),
+        tools::CommandEnd::TimedOut => "for it did not end in time".to_owned(),
+        tools::CommandEnd::Exceeded(what) => format!("for it used more {} than allowed", what.as_noun()),
     };
     match said.trim_end() {
         "" => format!("the setup command `{command}` failed {how} and printed nothing"),
@@ -153,7 +159,7 @@ mod tests {
         let is_of_worker = async |line: &str| {
             let lines = [line.to_owned()];
             let redactor = Redactor::new(Vec::<String>::new());
-            match setup(&lines, &RunSettings::default(), &runner, &redactor).await {
+            match run_setup(&lines, &RunSettings::default(), &runner, &redactor).await {
                 Err(StartError::CommandMissing(_)) => true,
                 Err(StartError::Environment(said)) => {
                     assert!(said.contains("exit status 127"), "{said}");

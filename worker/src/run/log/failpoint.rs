@@ -11,7 +11,7 @@ use nix::{
     unistd::{Pid, getppid},
 };
 
-use crate::bootstrap::{FailWhen, FailWhom, Failpoint};
+use crate::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 
 /// The failpoints of one run process; each is obeyed once.
 #[derive(Debug, Default)]
@@ -24,24 +24,24 @@ impl Failpoints {
     }
 
     /// Sends whatever signals stand at this side of an append: `seqs` are the places of its events.
-    pub(in crate::run) fn reached(&mut self, epoch: Epoch, seqs: Range<u64>, when: FailWhen) {
+    pub(in crate::run) fn trigger_matching(&mut self, epoch: Epoch, seqs: Range<u64>, when: FailpointTiming) {
         let here =
             |point: &mut Failpoint| point.epoch == epoch.0 && point.when == when && seqs.contains(&point.seq);
         for point in self.0.extract_if(.., here) {
             // A signal that cannot be sent leaves the process alive, and the test that waits for its
             // death fails.
-            if let Err(error) = send(point.whom) {
+            if let Err(error) = send_signal(point.whom) {
                 tracing::error!(%error, "a failpoint's signal could not be sent");
             }
         }
     }
 }
 
-fn send(whom: FailWhom) -> nix::Result<()> {
+fn send_signal(whom: FailpointTarget) -> nix::Result<()> {
     match whom {
-        FailWhom::Run => raise(Signal::SIGKILL),
-        FailWhom::Supervisor => kill(getppid(), Signal::SIGKILL).and_then(|()| raise(Signal::SIGKILL)),
-        FailWhom::Sleeper => raise(Signal::SIGSTOP),
-        FailWhom::Process(pid) => kill(Pid::from_raw(pid), Signal::SIGKILL),
+        FailpointTarget::Run => raise(Signal::SIGKILL),
+        FailpointTarget::Supervisor => kill(getppid(), Signal::SIGKILL).and_then(|()| raise(Signal::SIGKILL)),
+        FailpointTarget::Sleeper => raise(Signal::SIGSTOP),
+        FailpointTarget::Process(pid) => kill(Pid::from_raw(pid), Signal::SIGKILL),
     }
 }

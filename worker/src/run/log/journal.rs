@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use docket_schema::{
+    api::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, DelegateRequest, ProblemCode, ProblemDetails},
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{BlobHash, Epoch, EventHash, RunId, Seq, TreeHash, Turn},
     run::{CorruptLog, EventMeta, FailureKind, RunEnded, RunEvent, RunOutcome, RunState},
-    wire::{AppendRequest, BLOB_HASHES_MAX, BlobUpload, DelegateRequest, Problem, ProblemCode},
 };
 
 use super::{
     failpoint::Failpoints,
-    outgoing::{Outgoing, PARTS_PER_APPEND_MAX},
+    pending_append::{PARTS_PER_APPEND_MAX, PendingAppend},
 };
 use crate::{
-    bootstrap::FailWhen,
-    client::{Client, ClientError, patiently_without_room},
+    bootstrap::FailpointTiming,
+    client::{ClientError, CoordinatorClient, retry_until_with_room},
 };
 
 /// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
@@ -36,14 +36,14 @@ const CONFLICTS_MAX: u32 = 100;
 pub enum JournalError {
     /// The lease is no more: another worker may have the run. Nothing more may be written.
     #[error("the lease is no more ({})", .0.detail)]
-    LeaseLost(Box<Problem>),
+    LeaseLost(Box<ProblemDetails>),
     /// For longer than the lease lasts, the coordinator could not be reached or could not take an append: its
     /// store is away or full, or too many requests come. Nothing of it is the run's fault.
     #[error("the coordinator could not take an append before the lease's hard deadline")]
     Unreachable(#[source] ClientError),
     /// The coordinator refuses the append for another reason.
     #[error("the coordinator refuses an append: {}", .0.detail)]
-    Refused(Box<Problem>),
+    Refused(Box<ProblemDetails>),
     /// The stream does not fold.
     #[error("the run's log does not fold")]
     Corrupt(#[from] CorruptLog),
@@ -54,14 +54,14 @@ pub enum JournalError {
 
 /// See the module.
 pub struct Journal {
-    pub(in crate::run) client: Client,
+    pub(in crate::run) client: CoordinatorClient,
     pub(in crate::run) run: RunId,
     pub(in crate::run) epoch: Epoch,
     pub(in crate::run) patience: Duration,
     /// Model providers that have a limit, as of the last append.
-    pub(in crate::run) limited: Vec<String>,
+    pub(in crate::run) limited_providers: Vec<String>,
     /// Some batch has a budget, as of the last append.
-    pub(in crate::run) budgets: bool,
+    pub(in crate::run) has_batch_budgets: bool,
     failpoints: Failpoints,
     /// The state as the log has it: only acknowledged events.
     state: RunState,
@@ -70,14 +70,23 @@ pub struct Journal {
 impl Journal {
     /// A journal on a stream that `state` was folded from.
     pub const fn new(
-        client: Client,
+        client: CoordinatorClient,
         run: RunId,
         epoch: Epoch,
         patience: Duration,
         failpoints: Failpoints,
         state: RunState,
     ) -> Self {
-        Self { client, run, epoch, patience, limited: Vec::new(), budgets: false, failpoints, state }
+        Self {
+            client,
+            run,
+            epoch,
+            patience,
+            limited_providers: Vec::new(),
+            has_batch_budgets: false,
+            failpoints,
+            state,
+        }
     }
 
     /// The state as the log has it.
@@ -89,9 +98,9 @@ impl Journal {
     ///
     /// # Errors
     /// [`CorruptLog`]: they cannot follow.
-    pub fn state_with(&self, results: &Outgoing) -> Result<RunState, CorruptLog> {
+    pub fn state_with(&self, results: &PendingAppend) -> Result<RunState, CorruptLog> {
         let mut state = self.state.clone();
-        fold(&mut state, self.epoch, &results.events)?;
+        fold_unrecorded(&mut state, self.epoch, &results.events)?;
         Ok(state)
     }
 
@@ -100,18 +109,18 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError`], or what `decide` answers.
-    pub async fn append<T, E, F>(&mut self, results: &Outgoing, mut decide: F) -> Result<T, E>
+    pub async fn append<T, E, F>(&mut self, results: &PendingAppend, mut decide: F) -> Result<T, E>
     where
         E: From<JournalError>,
-        F: AsyncFnMut(&RunState) -> Result<(Outgoing, T), E>,
+        F: AsyncFnMut(&RunState) -> Result<(PendingAppend, T), E>,
     {
-        let blobs = self.append_ahead(results).await?;
+        let blobs = self.append_leading_parts(results).await?;
         for _ in 0..CONFLICTS_MAX {
             let state = self.state_with(results).map_err(JournalError::from)?;
             let (intents, decided) = decide(&state).await?;
             let mut events = results.events.clone();
             events.extend(intents.events);
-            let mut whole = Outgoing { ahead: Vec::new(), events, blobs: blobs.to_vec() };
+            let mut whole = PendingAppend { leading_parts: Vec::new(), events, blobs: blobs.to_vec() };
             whole.blobs.extend(intents.blobs);
             if whole.is_empty() || self.try_append(&whole).await? {
                 return Ok(decided);
@@ -122,20 +131,21 @@ impl Journal {
 
     /// Appends the parts of a snapshot that one append cannot hold, with the contents of them all; answers
     /// the blobs that are still to go.
-    async fn append_ahead<'o>(
+    async fn append_leading_parts<'o>(
         &mut self,
-        results: &'o Outgoing,
+        results: &'o PendingAppend,
     ) -> Result<&'o [(BlobRef, Bytes)], JournalError> {
-        if results.ahead.is_empty() {
+        if results.leading_parts.is_empty() {
             return Ok(&results.blobs);
         }
         let deadline = Instant::now() + self.patience;
         // Kept by being stored just now: the parts have no room to name them.
-        patiently_without_room(deadline, || self.client.put_all(results.blobs.clone()))
+        retry_until_with_room(deadline, || self.client.put_blobs(results.blobs.clone()))
             .await
-            .map_err(of_client)?;
-        for parts in results.ahead.chunks(PARTS_PER_APPEND_MAX) {
-            let parts = Outgoing { ahead: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };
+            .map_err(from_client_error)?;
+        for parts in results.leading_parts.chunks(PARTS_PER_APPEND_MAX) {
+            let parts =
+                PendingAppend { leading_parts: Vec::new(), events: parts.to_vec(), blobs: Vec::new() };
             let mut tries = 0;
             while !self.try_append(&parts).await? {
                 tries += 1;
@@ -151,8 +161,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError`].
-    pub async fn append_results(&mut self, results: &Outgoing) -> Result<(), JournalError> {
-        self.append(results, async |_| Ok((Outgoing::default(), ()))).await
+    pub async fn append_results(&mut self, results: &PendingAppend) -> Result<(), JournalError> {
+        self.append(results, async |_| Ok((PendingAppend::default(), ()))).await
     }
 
     /// Records the end of the run as failed, which no decision of its engine led to.
@@ -166,7 +176,7 @@ impl Journal {
         tree: Option<TreeHash>,
     ) -> Result<(), JournalError> {
         let result = RunOutcome::Failed { why, message };
-        let mut out = Outgoing::default();
+        let mut out = PendingAppend::default();
         out.push(self.state.turn, RunEnded { result, summary: None, tree, unverified: None, decision: None });
         self.append_results(&out).await
     }
@@ -179,21 +189,21 @@ impl Journal {
     pub(in crate::run) async fn delegate(
         &mut self,
         request: DelegateRequest,
-    ) -> Result<Option<Box<Problem>>, JournalError> {
+    ) -> Result<Option<Box<ProblemDetails>>, JournalError> {
         let request = DelegateRequest { epoch: self.epoch, after: self.state.seq, ..request };
-        let seqs = span(self.state.seq.next(), 1);
-        self.failpoints.reached(self.epoch, seqs.clone(), FailWhen::Before);
+        let seqs = seq_range(self.state.seq.next(), 1);
+        self.failpoints.trigger_matching(self.epoch, seqs.clone(), FailpointTiming::Before);
         let deadline = Instant::now() + self.patience;
-        match patiently_without_room(deadline, || self.client.delegate(self.run, &request)).await {
+        match retry_until_with_room(deadline, || self.client.delegate(self.run, &request)).await {
             Ok(answer) => {
-                self.failpoints.reached(self.epoch, seqs, FailWhen::After);
+                self.failpoints.trigger_matching(self.epoch, seqs, FailpointTiming::After);
                 let known = self.state.seq;
                 for event in answer.events.iter().filter(|event| event.seq > known) {
                     self.state.apply_envelope(event)?;
                 }
                 Ok(None)
             }
-            Err(ClientError::Refused(problem)) => match problem.code {
+            Err(ClientError::Problem(problem)) => match problem.code {
                 ProblemCode::InvalidRequest
                 | ProblemCode::IdTaken
                 | ProblemCode::TooLarge
@@ -214,59 +224,63 @@ impl Journal {
                 | ProblemCode::Unavailable
                 | ProblemCode::StorageFull
                 | ProblemCode::Corrupt
-                | ProblemCode::Internal => Err(of_problem(problem)),
+                | ProblemCode::Internal => Err(from_problem(problem)),
             },
             Err(error) => Err(JournalError::Unreachable(error)),
         }
     }
 
     /// Appends, or folds what others wrote and answers `false`.
-    async fn try_append(&mut self, outgoing: &Outgoing) -> Result<bool, JournalError> {
+    async fn try_append(&mut self, outgoing: &PendingAppend) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
         let events = &outgoing.events;
-        self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::Before);
-        let request = self.request(outgoing).await?;
+        self.failpoints.trigger_matching(self.epoch, seq_range(first, events.len()), FailpointTiming::Before);
+        let request = self.build_append_request(outgoing).await?;
         let deadline = Instant::now() + self.patience;
-        match patiently_without_room(deadline, || self.client.append(self.run, &request)).await {
+        match retry_until_with_room(deadline, || self.client.append(self.run, &request)).await {
             Ok(response) => {
-                self.failpoints.reached(self.epoch, span(first, events.len()), FailWhen::After);
-                fold(&mut self.state, self.epoch, &outgoing.events)?;
+                self.failpoints.trigger_matching(
+                    self.epoch,
+                    seq_range(first, events.len()),
+                    FailpointTiming::After,
+                );
+                fold_unrecorded(&mut self.state, self.epoch, &outgoing.events)?;
                 self.state.hash = response.head.hash;
-                self.limited = response.limited;
-                self.budgets = response.budgets;
+                self.limited_providers = response.limited;
+                self.has_batch_budgets = response.budgets;
                 Ok(true)
             }
-            Err(ClientError::Refused(problem)) => self.refused(problem).map(|()| false),
+            Err(ClientError::Problem(problem)) => self.fold_missing_events(problem).map(|()| false),
             Err(error) => Err(JournalError::Unreachable(error)),
         }
     }
 
-    async fn request(&self, outgoing: &Outgoing) -> Result<AppendRequest, JournalError> {
+    async fn build_append_request(&self, outgoing: &PendingAppend) -> Result<AppendRequest, JournalError> {
         let mut names: Vec<BlobHash> = Vec::new();
         let mut blobs = Vec::new();
-        if outgoing.bytes() > INLINE_BLOBS_BYTES_MAX {
+        if outgoing.blob_bytes() > INLINE_BLOBS_BYTES_MAX {
             let mut named = outgoing.blobs.clone();
             let rest = named.split_off(named.len().min(BLOB_HASHES_MAX));
             names.extend(named.iter().map(|(blob, _)| blob.hash));
             let deadline = Instant::now() + self.patience;
             // What is stored already is kept by its name in the append; what an append has no room to
             // name is kept by being stored again.
-            patiently_without_room(deadline, || self.client.upload_all(named.clone()))
+            retry_until_with_room(deadline, || self.client.upload_missing_blobs(named.clone()))
                 .await
-                .map_err(of_client)?;
-            patiently_without_room(deadline, || self.client.put_all(rest.clone()))
+                .map_err(from_client_error)?;
+            retry_until_with_room(deadline, || self.client.put_blobs(rest.clone()))
                 .await
-                .map_err(of_client)?;
+                .map_err(from_client_error)?;
         } else {
-            blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| upload(*blob, bytes)));
+            blobs.extend(outgoing.blobs.iter().map(|(blob, bytes)| blob_upload(*blob, bytes)));
         }
         let events: Vec<NewEvent> = outgoing.events.iter().map(|(turn, event)| event.encode(*turn)).collect();
         Ok(AppendRequest { expected_seq: self.state.seq, epoch: self.epoch, events, blobs, names })
     }
 
-    fn refused(&mut self, problem: Box<Problem>) -> Result<(), JournalError> {
+    fn fold_missing_events(&mut self, problem: Box<ProblemDetails>) -> Result<(), JournalError> {
         if problem.code != ProblemCode::WrongSeq || problem.missing.is_empty() {
-            return Err(of_problem(problem));
+            return Err(from_problem(problem));
         }
         for event in &problem.missing {
             self.state.apply_envelope(event)?;
@@ -275,19 +289,19 @@ impl Journal {
     }
 }
 
-pub(in crate::run) fn of_client(error: ClientError) -> JournalError {
+pub(in crate::run) fn from_client_error(error: ClientError) -> JournalError {
     match error {
-        ClientError::Refused(problem) => of_problem(problem),
+        ClientError::Problem(problem) => from_problem(problem),
         other => JournalError::Unreachable(other),
     }
 }
 
 /// What a refusal means for the run. The caller has waited for what passes by itself.
-fn of_problem(problem: Box<Problem>) -> JournalError {
+fn from_problem(problem: Box<ProblemDetails>) -> JournalError {
     match problem.code {
         // The run did nothing wrong: the next worker continues where the log ends.
         ProblemCode::Unavailable | ProblemCode::TooMany | ProblemCode::StorageFull => {
-            JournalError::Unreachable(ClientError::Refused(problem))
+            JournalError::Unreachable(ClientError::Problem(problem))
         }
         ProblemCode::Fenced | ProblemCode::LeaseExpired | ProblemCode::Ended | ProblemCode::Unauthorized => {
             JournalError::LeaseLost(problem)
@@ -309,18 +323,18 @@ fn of_problem(problem: Box<Problem>) -> JournalError {
     }
 }
 
-pub(in crate::run) fn upload(blob: BlobRef, bytes: &[u8]) -> BlobUpload {
+pub(in crate::run) fn blob_upload(blob: BlobRef, bytes: &[u8]) -> BlobUpload {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     BlobUpload { blob, b64: STANDARD.encode(bytes) }
 }
 
-fn span(first: Seq, count: usize) -> std::ops::Range<u64> {
+fn seq_range(first: Seq, count: usize) -> std::ops::Range<u64> {
     first.0..first.0 + count as u64
 }
 
 /// Folds events that are not yet in the log. Their hashes are the coordinator's to make: the head's
 /// is set from its answer, and none other is ever looked at.
-pub(in crate::run) fn fold(
+pub(in crate::run) fn fold_unrecorded(
     state: &mut RunState,
     epoch: Epoch,
     events: &[(Turn, RunEvent)],
@@ -336,7 +350,7 @@ pub(in crate::run) fn fold(
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use docket_schema::wire::{MissingBlobsRequest, MissingBlobsResponse};
+    use docket_schema::api::{MissingBlobsRequest, MissingBlobsResponse};
 
     use axum::{
         Json, Router,
@@ -350,10 +364,10 @@ mod tests {
 
     /// A refusal that says nothing about the run gives it back; no such refusal may end it as failed.
     #[test]
-    fn trouble_of_the_coordinator_gives_the_run_back() {
+    fn coordinator_outage_releases_the_run() {
         use ProblemCode::{Ended, Fenced, LeaseExpired, StorageFull, TooMany, Unauthorized, Unavailable};
         for code in ProblemCode::ALL {
-            let error = of_client(ClientError::Refused(Box::new(code.problem("no"))));
+            let error = from_client_error(ClientError::Problem(Box::new(code.to_problem("no"))));
             let passes = [Unavailable, TooMany, StorageFull].contains(&code);
             let lost = [Ended, Fenced, LeaseExpired, Unauthorized].contains(&code);
             assert_eq!(matches!(error, JournalError::Unreachable(_)), passes, "{code:?}");
@@ -362,7 +376,7 @@ mod tests {
     }
 
     /// Answers which blobs are missing (all but one), and counts those that are stored.
-    async fn blob_server() -> (Client, Arc<Mutex<Vec<String>>>) {
+    async fn blob_server() -> (CoordinatorClient, Arc<Mutex<Vec<String>>>) {
         let stored = Arc::new(Mutex::new(Vec::new()));
         let missing = async |Json(mut asked): Json<MissingBlobsRequest>| {
             asked.hashes.retain(|hash| *hash != BlobHash::of(b"known"));
@@ -380,11 +394,11 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        (Client::new(&url, Secret::new("dk_test").unwrap()).unwrap(), stored)
+        (CoordinatorClient::new(&url, Secret::new("dk_test").unwrap()).unwrap(), stored)
     }
 
     #[tokio::test]
-    async fn a_large_append_sends_what_is_missing_and_names_all() {
+    async fn large_append_uploads_missing_blobs_and_names_all() {
         let (client, stored) = blob_server().await;
         let run: RunId = "01920000-0000-7000-8000-000000000001".parse().unwrap();
         let journal = Journal::new(
@@ -395,12 +409,12 @@ mod tests {
             Failpoints::new(Vec::new()),
             RunState::default(),
         );
-        let mut out = Outgoing::default();
+        let mut out = PendingAppend::default();
         let large = vec![7; INLINE_BLOBS_BYTES_MAX + 1];
         for bytes in [large.clone(), b"known".to_vec(), b"new".to_vec()] {
-            out.blob(BlobRef::of(&bytes), bytes);
+            out.push_blob(BlobRef::for_bytes(&bytes), bytes);
         }
-        let request = journal.request(&out).await.unwrap();
+        let request = journal.build_append_request(&out).await.unwrap();
         assert!(request.blobs.is_empty());
         let all = [&large[..], b"known", b"new"].map(BlobHash::of);
         assert_eq!(request.names, all, "a blob that is stored already is kept by its name");

@@ -1,6 +1,6 @@
 //! Model calls: the request, the client that sends it, and the answer as the event that records it.
 
-pub(super) mod act;
+pub(super) mod effects;
 pub(super) mod model_answer;
+pub(super) mod model_clients;
 pub(super) mod model_request;
-pub(super) mod voices;

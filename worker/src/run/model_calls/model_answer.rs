@@ -6,18 +6,18 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use docket_schema::{
     content::{BlobRef, Content},
-    message::{Part, StopReason, Usage},
+    message::{MessagePart, StopReason, TokenUsage},
     redact::Redactor,
-    run::{ModelAnswered, RunState, is_cut},
+    run::{ModelAnswered, RunState, is_truncated},
 };
 
 use crate::run::{
-    log::{material::Material, outgoing::Outgoing},
-    tool_calls::malformed::{CUT, TOO_LARGE},
+    log::{blob_cache::BlobCache, pending_append::PendingAppend},
+    tool_calls::malformed::{TOO_LARGE_MARK, TRUNCATED_PREFIX},
 };
 use crate::{
     engine::{ANSWER_INLINE_BYTES_MAX, ModelCall},
-    model::ModelAnswer,
+    model::ModelReply,
     tools,
 };
 
@@ -26,42 +26,42 @@ use crate::{
 const ARGS_BYTES_MAX: usize = 128 * 1024;
 
 /// The event of an answer to a request of so many bytes.
-pub(in crate::run) fn answered(
+pub(in crate::run) fn answer_events(
     call: &ModelCall,
-    answer: ModelAnswer,
+    answer: ModelReply,
     request_bytes: u64,
     state: &RunState,
     redactor: &Redactor,
-    material: &Material,
-) -> Outgoing {
+    material: &BlobCache,
+) -> PendingAppend {
     let pins = &state.pins;
-    let mut out = Outgoing::default();
-    let prices = pins.as_ref().map(|pins| pins.models.terms_of(&call.model).prices);
+    let mut out = PendingAppend::default();
+    let prices = pins.as_ref().map(|pins| pins.models.terms_for(&call.model).prices);
     let prices = prices.unwrap_or_default();
-    let several = pins.as_ref().is_some_and(|pins| pins.models.are_several());
+    let several = pins.as_ref().is_some_and(|pins| pins.models.has_multiple());
     let stop = match answer.stop_reason.clone() {
-        StopReason::Other(said) => StopReason::Other(redactor.values(&said).into_owned()),
+        StopReason::Other(said) => StopReason::Other(redactor.redact_values(&said).into_owned()),
         known => known,
     };
-    let silent = answer.usage.asked_tokens() == 0 && answer.usage.output_tokens == 0;
+    let silent = answer.usage.request_tokens() == 0 && answer.usage.output_tokens == 0;
     let usage = match silent {
-        true => Usage::estimated(request_bytes, answer.bytes()),
+        true => TokenUsage::estimate(request_bytes, answer.content_bytes()),
         false => answer.usage,
     };
     let (first_byte_ms, total_ms) = (answer.first_byte_ms, answer.total_ms);
-    let mut parts = struck(answer.into_parts(call.turn), redactor);
+    let mut parts = redact_parts(answer.into_message_parts(call.turn), redactor);
     if stop == StopReason::Refusal && pins.as_ref().is_some_and(|pins| pins.settings.heed_stops) {
         withhold_calls(&mut parts);
     }
-    if is_cut(&stop) {
-        tell_cut(&mut parts, call.output_tokens_max);
+    if is_truncated(&stop) {
+        mark_truncated_call(&mut parts, call.output_tokens_max);
     }
     if several {
-        parts.iter_mut().for_each(|part| sign(part, call));
+        parts.iter_mut().for_each(|part| bind_reasoning_to_model(part, call));
     }
     let mut room = ARGS_BYTES_MAX;
-    let parts = parts.into_iter().map(|part| fitted(named(part), &mut room));
-    let parts = parts.map(|part| placed(part, &mut out, material)).collect();
+    let parts = parts.into_iter().map(|part| drop_oversized_args(canonicalize_tool_name(part), &mut room));
+    let parts = parts.map(|part| externalize_long_text(part, &mut out, material)).collect();
     let event = ModelAnswered {
         call: call.call.clone(),
         parts,
@@ -77,26 +77,27 @@ pub(in crate::run) fn answered(
 
 /// An answer without the worker's keys and configured values, which a server may echo. All that follows from it,
 /// its calls and the next request included, follows from what is struck here.
-fn struck(parts: Vec<Part>, redactor: &Redactor) -> Vec<Part> {
+fn redact_parts(parts: Vec<MessagePart>, redactor: &Redactor) -> Vec<MessagePart> {
     let text = |text: &mut String| {
-        if let Cow::Owned(without) = redactor.values(text) {
+        if let Cow::Owned(without) = redactor.redact_values(text) {
             *text = without;
         }
     };
-    let one = |mut part: Part| {
+    let one = |mut part: MessagePart| {
         match &mut part {
-            Part::Text { text: Content::Text(said) } => text(said),
-            Part::Text { text: Content::B64(_) | Content::Blob(_) } | Part::ToolResult { .. } => {}
-            Part::Thinking { data, .. } => {
-                let sealed = is_sealed(data);
+            MessagePart::Text { text: Content::Text(said) } => text(said),
+            MessagePart::Text { text: Content::B64(_) | Content::Blob(_) }
+            | MessagePart::ToolResult { .. } => {}
+            MessagePart::Thinking { data, .. } => {
+                let sealed = is_signed_reasoning(data);
                 // What is signed cannot be changed and still be taken back: it goes.
-                if redactor.values_of(data) && sealed {
+                if redactor.redact_json_values(data) && sealed {
                     return None;
                 }
             }
-            Part::ToolUse(tool) => {
+            MessagePart::ToolUse(tool) => {
                 text(&mut tool.name);
-                redactor.values_of(&mut tool.args);
+                redactor.redact_json_values(&mut tool.args);
                 tool.malformed.iter_mut().for_each(text);
             }
         }
@@ -106,13 +107,13 @@ fn struck(parts: Vec<Part>, redactor: &Redactor) -> Vec<Part> {
 }
 
 /// Whether reasoning bears a signature, or is a cipher.
-fn is_sealed(data: &serde_json::Value) -> bool {
+fn is_signed_reasoning(data: &serde_json::Value) -> bool {
     ["signature", "data", "encrypted_content"].iter().any(|field| !data[*field].is_null())
 }
 
 /// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
-fn sign(part: &mut Part, call: &ModelCall) {
-    if let Part::Thinking { provider, .. } = part
+fn bind_reasoning_to_model(part: &mut MessagePart, call: &ModelCall) {
+    if let MessagePart::Thinking { provider, .. } = part
         && *provider == call.model.provider
     {
         *provider = call.model.to_string();
@@ -120,32 +121,35 @@ fn sign(part: &mut Part, call: &ModelCall) {
 }
 
 /// Who refuses wants nothing done: calls that came before the refusal are told in words and not carried out.
-fn withhold_calls(parts: &mut Vec<Part>) {
+fn withhold_calls(parts: &mut Vec<MessagePart>) {
     let mut names = Vec::new();
     parts.retain(|part| match part {
-        Part::ToolUse(tool) => {
+        MessagePart::ToolUse(tool) => {
             names.push(format!("`{}`", tool.name.chars().take(64).collect::<String>()));
             false
         }
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => true,
+        MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolResult { .. } => true,
     });
     if names.is_empty() {
         return;
     }
     let told = format!("(The refusal came with calls that were not carried out: {}.)", names.join(", "));
     let said = parts.iter_mut().rev().find_map(|part| match part {
-        Part::Text { text: Content::Text(text) } => Some(text),
-        Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) | Part::ToolResult { .. } => None,
+        MessagePart::Text { text: Content::Text(text) } => Some(text),
+        MessagePart::Text { .. }
+        | MessagePart::Thinking { .. }
+        | MessagePart::ToolUse(_)
+        | MessagePart::ToolResult { .. } => None,
     });
     match said {
         Some(text) => text.push_str(&format!("\n\n{told}")),
-        None => parts.push(Part::Text { text: told.into() }),
+        None => parts.push(MessagePart::Text { text: told.into() }),
     }
 }
 
 /// A call that the output limit cut is not run, whatever its half comes to: the model is told.
-fn tell_cut(parts: &mut [Part], tokens_max: u32) {
-    let Some(Part::ToolUse(tool)) = parts.last_mut() else { return };
+fn mark_truncated_call(parts: &mut [MessagePart], tokens_max: u32) {
+    let Some(MessagePart::ToolUse(tool)) = parts.last_mut() else { return };
     let begin = match (&tool.malformed, tool.args.as_object()) {
         (Some(text), _) => text.chars().take(200).collect(),
         // Nothing of its arguments had come yet.
@@ -153,15 +157,15 @@ fn tell_cut(parts: &mut [Part], tokens_max: u32) {
         (None, _) => return,
     };
     let why = format!(
-        "{CUT} {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
+        "{TRUNCATED_PREFIX} {tokens_max} tokens for one answer; do it in smaller parts, a large file with several calls: {begin}"
     );
     (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
 }
 
 /// A call bears its tool's own name, in the log and in what the model reads of itself.
-fn named(mut part: Part) -> Part {
-    if let Part::ToolUse(tool) = &mut part {
-        let meant = tools::meant_name(&tool.name);
+fn canonicalize_tool_name(mut part: MessagePart) -> MessagePart {
+    if let MessagePart::ToolUse(tool) = &mut part {
+        let meant = tools::canonical_tool_name(&tool.name);
         if meant != tool.name {
             tool.name = meant.to_owned();
         }
@@ -170,29 +174,29 @@ fn named(mut part: Part) -> Part {
 }
 
 /// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
-fn fitted(part: Part, room: &mut usize) -> Part {
-    let Part::ToolUse(mut tool) = part else { return part };
+fn drop_oversized_args(part: MessagePart, room: &mut usize) -> MessagePart {
+    let MessagePart::ToolUse(mut tool) = part else { return part };
     let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));
     let bytes = json.len() + said;
     match room.checked_sub(bytes) {
         Some(left) => *room = left,
         None => {
             let begin: String = tool.malformed.as_ref().unwrap_or(&json).chars().take(200).collect();
-            let why = format!("{bytes} {TOO_LARGE}; do it in smaller parts: {begin}");
+            let why = format!("{bytes} {TOO_LARGE_MARK}; do it in smaller parts: {begin}");
             (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
         }
     }
-    Part::ToolUse(tool)
+    MessagePart::ToolUse(tool)
 }
 
 /// Long text of an answer goes out of line.
-fn placed(part: Part, out: &mut Outgoing, material: &Material) -> Part {
+fn externalize_long_text(part: MessagePart, out: &mut PendingAppend, material: &BlobCache) -> MessagePart {
     match part {
-        Part::Text { text: Content::Text(text) } if text.len() > ANSWER_INLINE_BYTES_MAX => {
-            let blob = BlobRef::of(text.as_bytes());
-            material.keep(blob, Bytes::from(text.clone()));
-            out.blob(blob, text.into_bytes());
-            Part::Text { text: Content::Blob(blob) }
+        MessagePart::Text { text: Content::Text(text) } if text.len() > ANSWER_INLINE_BYTES_MAX => {
+            let blob = BlobRef::for_bytes(text.as_bytes());
+            material.insert(blob, Bytes::from(text.clone()));
+            out.push_blob(blob, text.into_bytes());
+            MessagePart::Text { text: Content::Blob(blob) }
         }
         other => other,
     }
@@ -208,11 +212,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_the_limit_cut_is_told_and_not_run() {
+    fn truncated_call_is_reported_and_not_run() {
         let call = |args: serde_json::Value, malformed: Option<&str>| {
             let malformed = malformed.map(str::to_owned);
-            Part::ToolUse(ToolUse {
-                call: CallId::tool(Turn(1), 0),
+            MessagePart::ToolUse(ToolUse {
+                call: CallId::for_tool(Turn(1), 0),
                 name: "create_file".to_owned(),
                 args,
                 malformed,
@@ -223,13 +227,13 @@ mod tests {
             (call(serde_json::Value::Null, Some("{\"path\": \"a")), true),
             (call(serde_json::json!({}), None), true),
             (whole.clone(), false),
-            (Part::Text { text: "and".into() }, false),
+            (MessagePart::Text { text: "and".into() }, false),
         ] {
             let mut parts = vec![whole.clone(), last.clone()];
-            tell_cut(&mut parts, 8192);
+            mark_truncated_call(&mut parts, 8192);
             assert_eq!(parts[0], whole);
             match &parts[1] {
-                Part::ToolUse(tool) if told => {
+                MessagePart::ToolUse(tool) if told => {
                     let words = tool.malformed.as_deref().unwrap_or_default();
                     assert!(words.contains("8192 tokens") && words.contains("smaller parts"), "{words}");
                 }
@@ -239,18 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_echoes_of_the_workers_keys_is_struck_out_of_every_part() {
+    fn echoed_worker_keys_are_redacted_in_every_part() {
         use serde_json::json;
         let redactor = Redactor::new(["sk-of-this-worker".to_owned()]);
-        let thinking = |data| Part::Thinking { provider: "anthropic".to_owned(), data };
+        let thinking = |data| MessagePart::Thinking { provider: "anthropic".to_owned(), data };
         let call = |name: &str, args, malformed: Option<&str>| {
             let malformed = malformed.map(str::to_owned);
-            let call = CallId::tool(Turn(1), 0);
-            Part::ToolUse(ToolUse { call, name: name.to_owned(), args, malformed })
+            let call = CallId::for_tool(Turn(1), 0);
+            MessagePart::ToolUse(ToolUse { call, name: name.to_owned(), args, malformed })
         };
         let said = |key: &str| {
             vec![
-                Part::Text { text: format!("It is {key}.").into() },
+                MessagePart::Text { text: format!("It is {key}.").into() },
                 thinking(json!({ "thinking": format!("{key}!") })),
                 call(key, json!({ "a": { key: [key] } }), None),
                 call("x", json!(null), Some(&format!("{{ {key}"))),
@@ -261,16 +265,16 @@ mod tests {
         parts.extend([sealed("sk-of-this-worker"), sealed("other")]);
         let mut expected = said("[REDACTED: configured value]");
         expected.push(sealed("other"));
-        assert_eq!(struck(parts, &redactor), expected);
+        assert_eq!(redact_parts(parts, &redactor), expected);
         // And the shape of a secret stays: calls are carried out as asked.
-        let shape = vec![Part::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
-        assert_eq!(struck(shape.clone(), &redactor), shape);
+        let shape = vec![MessagePart::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
+        assert_eq!(redact_parts(shape.clone(), &redactor), shape);
     }
 
     #[test]
-    fn calls_of_a_refusal_are_told_and_not_run() {
-        let call = Part::ToolUse(ToolUse {
-            call: CallId::tool(Turn(1), 0),
+    fn calls_of_a_refusal_are_reported_and_not_run() {
+        let call = MessagePart::ToolUse(ToolUse {
+            call: CallId::for_tool(Turn(1), 0),
             name: "run_command".to_owned(),
             args: serde_json::json!({}),
             malformed: None,
@@ -278,28 +282,31 @@ mod tests {
         let told = "(The refusal came with calls that were not carried out: `run_command`.)";
         for (mut parts, then) in [
             (vec![call.clone()], told.to_owned()),
-            (vec![Part::Text { text: "No.".into() }, call], format!("No.\n\n{told}")),
-            (vec![Part::Text { text: "No.".into() }], "No.".to_owned()),
+            (vec![MessagePart::Text { text: "No.".into() }, call], format!("No.\n\n{told}")),
+            (vec![MessagePart::Text { text: "No.".into() }], "No.".to_owned()),
         ] {
             withhold_calls(&mut parts);
-            assert_eq!(parts, [Part::Text { text: then.into() }]);
+            assert_eq!(parts, [MessagePart::Text { text: then.into() }]);
         }
     }
 
     #[test]
-    fn arguments_that_no_event_can_hold_come_back_to_the_model() {
+    fn oversized_arguments_are_returned_to_the_model() {
         let call = |nth, bytes: usize| {
             let args = serde_json::json!({ "path": "a", "content": "x".repeat(bytes) });
-            let call = CallId::tool(Turn(1), nth);
-            Part::ToolUse(ToolUse { call, name: "create_file".to_owned(), args, malformed: None })
+            let call = CallId::for_tool(Turn(1), nth);
+            MessagePart::ToolUse(ToolUse { call, name: "create_file".to_owned(), args, malformed: None })
         };
         let mut room = ARGS_BYTES_MAX;
         let parts = [call(0, 1000), call(1, 300_000), call(2, 100_000), call(3, 100_000)];
-        let parts: Vec<Part> = parts.into_iter().map(|part| fitted(part, &mut room)).collect();
+        let parts: Vec<MessagePart> =
+            parts.into_iter().map(|part| drop_oversized_args(part, &mut room)).collect();
         assert!(serde_json::to_vec(&parts).unwrap().len() < docket_schema::event::PAYLOAD_BYTES_MAX);
         let told = parts.iter().map(|part| match part {
-            Part::ToolUse(tool) => tool.malformed.as_deref().is_some_and(|why| why.contains("smaller parts")),
-            Part::Text { .. } | Part::Thinking { .. } | Part::ToolResult { .. } => false,
+            MessagePart::ToolUse(tool) => {
+                tool.malformed.as_deref().is_some_and(|why| why.contains("smaller parts"))
+            }
+            MessagePart::Text { .. } | MessagePart::Thinking { .. } | MessagePart::ToolResult { .. } => false,
         });
         assert_eq!(told.collect::<Vec<_>>(), [false, true, false, true]);
     }

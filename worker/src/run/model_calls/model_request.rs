@@ -2,28 +2,30 @@
 
 use docket_schema::{
     message::ToolSpec,
-    run::{ModelRequested, Purpose, RunState},
+    run::{CallPurpose, ModelRequested, RunState},
 };
 
-use crate::run::{errors::driver_error::DriverError, log::material::Material};
+use crate::run::{errors::executor_error::RunExecutorError, log::blob_cache::BlobCache};
 use crate::{
-    engine::{ModelCall, manner_of, role_of, summary_call, texts_of, usual_output_tokens},
-    model::{ModelRequest, Rendered, render},
-    workspace::Blobs,
+    engine::{
+        ModelCall, current_role, default_output_tokens, prompt_and_tools, sampling_options, summary_call,
+    },
+    model::{ModelRequest, RenderedRequest, render},
+    workspace::BlobReader,
 };
 
 /// The call that an open `ModelRequested` announced, from the state in which it is sealed.
-pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
+pub(crate) fn rebuild_open_call(state: &RunState, open: &ModelRequested) -> ModelCall {
     let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
-    let usual = usual_output_tokens(pins, open.purpose, &open.model);
+    let usual = default_output_tokens(pins, open.purpose, &open.model);
     let output_tokens_max = open.output_tokens_max.unwrap_or(usual);
-    if open.purpose == Purpose::Compact
+    if open.purpose == CallPurpose::Compact
         && let Some(call) = summary_call(state, pins)
     {
         return ModelCall { call: open.call.clone(), model: open.model.clone(), output_tokens_max, ..call };
     }
     let messages = state.transcript.sealed_conversation();
-    let (system, tools) = texts_of(state, pins);
+    let (system, tools) = prompt_and_tools(state, pins);
     ModelCall {
         call: open.call.clone(),
         purpose: open.purpose,
@@ -36,7 +38,7 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
         nudge: open.nudge.clone(),
         output_tokens_max,
         wait_ms: 0,
-        manner: manner_of((pins, role_of(state, pins)), open.purpose, &open.model, &messages),
+        manner: sampling_options((pins, current_role(state, pins)), open.purpose, &open.model, &messages),
         messages,
     }
 }
@@ -45,24 +47,24 @@ pub(crate) fn reopened(state: &RunState, open: &ModelRequested) -> ModelCall {
 ///
 /// # Errors
 /// A blob is not to be had, or the pinned tools do not decode.
-pub async fn model_request<S: Blobs>(
-    material: &Material<S>,
+pub async fn build_model_request<S: BlobReader>(
+    material: &BlobCache<S>,
     call: &ModelCall,
-) -> Result<ModelRequest, DriverError> {
-    material.gather(call.messages.iter()).await?;
-    let system = material.fetch(&call.system).await?;
-    let tools = material.fetch(&call.tools).await?;
-    let tools: Vec<ToolSpec> = serde_json::from_slice(&tools).map_err(DriverError::Tools)?;
+) -> Result<ModelRequest, RunExecutorError> {
+    material.fetch_message_blobs(call.messages.iter()).await?;
+    let system = material.fetch_blob(&call.system).await?;
+    let tools = material.fetch_blob(&call.tools).await?;
+    let tools: Vec<ToolSpec> = serde_json::from_slice(&tools).map_err(RunExecutorError::ToolSpecs)?;
     Ok(ModelRequest {
         model: call.model.clone(),
         system: String::from_utf8_lossy(&system).into_owned(),
-        tools: if call.purpose == Purpose::Compact { Vec::new() } else { tools },
+        tools: if call.purpose == CallPurpose::Compact { Vec::new() } else { tools },
         messages: call.messages.iter().map(|said| said.message.clone()).collect(),
         max_output_tokens: call.output_tokens_max,
         temperature_milli: call.manner.temperature_milli,
         effort: call.manner.effort,
-        completion_tokens: call.manner.completion_tokens,
-        thought: call.manner.thought,
+        use_completion_tokens_field: call.manner.completion_tokens,
+        began_with_thought: call.manner.thought,
     })
 }
 
@@ -70,8 +72,11 @@ pub async fn model_request<S: Blobs>(
 ///
 /// # Errors
 /// As [`model_request`]; or the conversation is one that providers refuse.
-pub async fn rendered<S: Blobs>(material: &Material<S>, call: &ModelCall) -> Result<Rendered, DriverError> {
-    let request = model_request(material, call).await?;
+pub async fn render_call<S: BlobReader>(
+    material: &BlobCache<S>,
+    call: &ModelCall,
+) -> Result<RenderedRequest, RunExecutorError> {
+    let request = build_model_request(material, call).await?;
     let body = render(&request, material)?;
-    Ok(Rendered { model: call.model.clone(), body: body.into() })
+    Ok(RenderedRequest { model: call.model.clone(), body: body.into() })
 }

@@ -1,4 +1,4 @@
 //! What the coordinator has to permit before a model is asked: a provider's rate limit, the budget of a batch.
 
-pub(super) mod pace;
-pub(super) mod paid;
+pub(super) mod budget;
+pub(super) mod rate_limit;

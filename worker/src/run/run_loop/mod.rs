@@ -1,4 +1,4 @@
 //! The loop: decide, record, act, record.
 
-pub(super) mod intent;
-pub(super) mod turn;
+pub(super) mod intents;
+pub(super) mod run_executor;

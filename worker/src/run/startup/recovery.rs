@@ -1,39 +1,39 @@
 //! A run that another process began: its workspace as the last snapshot has it, and the event that says so.
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     run::{RunRecovered, SandboxLayers, SetupFinished},
-    snapshot::LeftOutWhy,
+    snapshot::OmissionReason,
 };
 
 use crate::run::{
-    environment::run_workspace::restored,
+    environment::run_workspace::restore_from_state,
     errors::start_error::StartError,
-    log::{journal::Journal, material::Material, outgoing::Outgoing},
-    tool_calls::execution::unknown_after_crash,
+    log::{blob_cache::BlobCache, journal::Journal, pending_append::PendingAppend},
+    tool_calls::execution::calls_unknown_after_crash,
 };
-use crate::{bootstrap::Bootstrap, workspace::Workspace};
+use crate::{bootstrap::RunBootstrap, workspace::Workspace};
 
 /// Restores the workspace. `setup` is what setup commands came to that ran again before it.
-pub(in crate::run) async fn recover(
-    bootstrap: &Bootstrap,
+pub(in crate::run) async fn recover_workspace(
+    bootstrap: &RunBootstrap,
     journal: &mut Journal,
     workspace: &mut Workspace,
-    material: &Material,
+    material: &BlobCache,
     sandbox: SandboxLayers,
     setup: Vec<SetupFinished>,
 ) -> Result<(), StartError> {
     let state = journal.state();
-    let (restored, tree) = restored(workspace, state, material).await?;
-    let missing: Vec<WorkPath> = restored
+    let (restored, tree) = restore_from_state(workspace, state, material).await?;
+    let missing: Vec<WorkspacePath> = restored
         .missing
         .into_iter()
-        .filter(|left| left.why == LeftOutWhy::Ignored)
+        .filter(|left| left.why == OmissionReason::Ignored)
         .map(|left| left.path)
         .collect();
     let turn = state.turn;
-    let unknown = unknown_after_crash(state);
-    let mut out = Outgoing::default();
+    let unknown = calls_unknown_after_crash(state);
+    let mut out = PendingAppend::default();
     out.push(turn, RunRecovered { worker: bootstrap.incarnation, sandbox, tree, unknown, missing });
     setup.into_iter().for_each(|done| out.push(turn, done));
     journal.append_results(&out).await?;

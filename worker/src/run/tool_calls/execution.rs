@@ -6,200 +6,211 @@ use std::{
 };
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     ids::BlobHash,
-    message::{CallId, Part, ToolUse},
-    run::{RunState, ToolRequested, ToolStatus, Verdict},
+    message::{CallId, MessagePart, ToolUse},
+    run::{PolicyVerdict, RunState, ToolRequested, ToolStatus},
     tool::RecoveryClass,
 };
 use futures_util::FutureExt as _;
 
 use super::{
-    batch::{Batch, Done},
-    before, checks,
-    reread::Rereads,
-    together::together as at_once,
-    workbench::Workbench,
+    base_view,
+    call_batch::{CallBatch, CompletedCall},
+    final_checks,
+    parallel_reads::par_map_bounded as at_once,
+    read_cache::ReadCache,
+    tool_executor::ToolExecutor,
 };
-use crate::run::{log::outgoing::Outgoing, time_limits::time_ends_at};
+use crate::run::{log::pending_append::PendingAppend, time_limits::time_budget_deadline};
 use crate::{
-    policy::Sight,
+    policy::PathVisibility,
     tools::{self, ToolOutcome},
-    workspace::{Blobs, SnapshotError},
+    workspace::{BlobReader, SnapshotError},
 };
 
-impl Workbench {
+impl ToolExecutor {
     /// Fetches what the open calls ask for beyond the workspace.
-    async fn at_hand<S: Blobs>(&mut self, state: &RunState, blobs: &S) {
-        self.outputs.clear();
-        for call in state.open_tools.iter().filter_map(|(_, tool)| tools::whole_output_wanted(tool)) {
+    async fn load_call_inputs<S: BlobReader>(&mut self, state: &RunState, blobs: &S) {
+        self.full_outputs.clear();
+        for call in state.open_tools.iter().filter_map(|(_, tool)| tools::requested_full_output(tool)) {
             // Shown whole, and perhaps made shorter by now for the model, not for the log.
-            let result = state.transcript.put_aside(&call).or_else(|| result_of(state, &call));
-            let bytes = match (state.outputs.get(&call), result) {
+            let result = state.transcript.original_result(&call).or_else(|| find_result(state, &call));
+            let bytes = match (state.full_outputs.get(&call), result) {
                 (Some(blob), _) => Some(blobs.get(blob).await),
                 (None, Some(Content::Blob(blob))) => Some(blobs.get(blob).await),
                 (None, Some(content)) => content.inline_bytes().map(|bytes| Ok(bytes.into())),
                 (None, None) => None,
             };
             if let Some(bytes) = bytes {
-                self.outputs.insert(call, bytes.map_err(|error| error.to_string()));
+                self.full_outputs.insert(call, bytes.map_err(|error| error.to_string()));
             }
         }
-        self.base = before::at_hand(&self.workspace, state, blobs).await;
+        self.base_view = base_view::load_base_view(&self.workspace, state, blobs).await;
     }
 
     /// Runs the open tool calls: neighbouring readers together, changers in order; then a snapshot
     /// if anything may have changed.
-    pub(crate) async fn run_tools<S: Blobs>(
+    pub(crate) async fn run_tools<S: BlobReader>(
         &mut self,
         state: &RunState,
         blobs: &S,
-    ) -> Result<Outgoing, SnapshotError> {
-        self.at_hand(state, blobs).await;
-        self.look_up_tools(state, blobs).await;
-        self.settings.time_ends_at = time_ends_at(state);
-        self.settings.sight = Sight::in_run(state);
-        self.grants.note(state);
+    ) -> Result<PendingAppend, SnapshotError> {
+        self.load_call_inputs(state, blobs).await;
+        self.load_available_tools(state, blobs).await;
+        self.settings.deadline = time_budget_deadline(state);
+        self.settings.visibility = PathVisibility::for_run(state);
+        self.network_grants.update_open_calls(state);
         let first = self.lint_before(state).await;
-        let mut batch = Batch::new(state, &self.redactor);
+        let mut batch = CallBatch::new(state, &self.redactor);
         // A linter may leave files behind, as any command may, whatever becomes of the edits.
-        batch.walk = !first.is_empty();
-        let mut rereads = Rereads::new(state);
-        let mut all: Vec<(&ToolRequested, Done)> = Vec::new();
+        batch.needs_full_snapshot = !first.is_empty();
+        let mut rereads = ReadCache::new(state);
+        let mut all: Vec<(&ToolRequested, CompletedCall)> = Vec::new();
         let mut calls = state.open_tools.as_slice();
         while let Some((first, rest)) = calls.split_first() {
-            let is_quick =
-                |open: &ToolRequested| open.class == RecoveryClass::Reads && !tools::waits(&open.tool);
+            let is_quick = |open: &ToolRequested| {
+                open.class == RecoveryClass::Reads && !tools::waits_on_external_io(&open.tool)
+            };
             let readers = calls.iter().take_while(|(open, _)| is_quick(open)).count();
             if readers > 1 {
                 let (together, rest) = calls.split_at(readers);
                 let read_set = batch.read_set.clone();
                 // Whoever only reads waits for nothing; should one, it is run behind the others.
                 let outcomes =
-                    at_once(together, |(open, tool)| self.run_one(open, tool, &read_set).now_or_never());
+                    at_once(together, |(open, tool)| self.run_tool(open, tool, &read_set).now_or_never());
                 for ((open, tool), done) in together.iter().zip(outcomes) {
                     let done = match done {
                         Some(done) => done,
-                        None => self.run_one(open, tool, &read_set).await,
+                        None => self.run_tool(open, tool, &read_set).await,
                     };
-                    let done = done.unrepeated(open, &mut rereads);
-                    batch.took(&done);
+                    let done = done.with_read_cache(open, &mut rereads);
+                    batch.note_effects(&done);
                     all.push((open, done));
                 }
                 calls = rest;
             } else {
-                let mut done = self.run_one(&first.0, &first.1, &batch.read_set).await;
-                let held = self.hold(state, &first.0, &mut done, blobs).await?;
-                let done = done.unrepeated(&first.0, &mut rereads);
-                batch.took(&done);
-                batch.hold(held);
+                let mut done = self.run_tool(&first.0, &first.1, &batch.read_set).await;
+                let held = self.enforce_write_scope(state, &first.0, &mut done, blobs).await?;
+                let done = done.with_read_cache(&first.0, &mut rereads);
+                batch.note_effects(&done);
+                batch.add_earlier_snapshot(held);
                 all.push((&first.0, done));
                 calls = rest;
             }
         }
-        self.lint(state, first, &mut batch, &mut all).await;
+        self.lint_changes(state, first, &mut batch, &mut all).await;
         for (open, done) in all {
-            batch.finished(open, done);
+            batch.push_result(open, done);
         }
-        self.snapshot(state, &mut batch).await?;
-        Ok(batch.out)
+        self.append_snapshot(state, &mut batch).await?;
+        Ok(batch.pending)
     }
 
     /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
     /// last snapshot. Whatever may have reached beyond it is not run again; the model is told.
-    pub(in crate::run) async fn run_tools_again<S: Blobs>(
+    pub(in crate::run) async fn rerun_tools_after_crash<S: BlobReader>(
         &mut self,
         state: &RunState,
         blobs: &S,
-    ) -> Result<Outgoing, SnapshotError> {
-        if unknown_after_crash(state).is_empty() {
+    ) -> Result<PendingAppend, SnapshotError> {
+        if calls_unknown_after_crash(state).is_empty() {
             return self.run_tools(state, blobs).await;
         }
-        let mut batch = Batch::new(state, &self.redactor);
+        let mut batch = CallBatch::new(state, &self.redactor);
         for (open, _) in &state.open_tools {
-            batch.unknown(open);
+            batch.push_unknown(open);
         }
-        Ok(batch.out)
+        Ok(batch.pending)
     }
 
-    async fn run_one(
+    async fn run_tool(
         &self,
         open: &ToolRequested,
         tool: &ToolUse,
-        read_set: &BTreeMap<WorkPath, BlobHash>,
-    ) -> Done {
+        read_set: &BTreeMap<WorkspacePath, BlobHash>,
+    ) -> CompletedCall {
         let started = Instant::now();
         let outcome = match &open.policy {
-            Verdict::Allow { .. } => match (self.unknown(tool), self.grants.of(&open.call)) {
-                (Some(unknown), _) => unknown,
-                (None, network) if tools::is_external(&tool.name) => {
-                    Box::pin(self.ask_server(tool, network)).await
+            PolicyVerdict::Allow { .. } => {
+                match (self.refuse_unavailable_tool(tool), self.network_grants.grant_for(&open.call)) {
+                    (Some(unknown), _) => unknown,
+                    (None, network) if tools::is_external(&tool.name) => {
+                        Box::pin(self.call_mcp_tool(tool, network)).await
+                    }
+                    (None, None) => self.execute_tool(tool, read_set, self.test_runner.as_ref()).await,
+                    (None, Some(allow)) => Box::pin(self.execute_with_network(tool, read_set, allow)).await,
                 }
-                (None, None) => self.execute(tool, read_set, self.tests.as_ref()).await,
-                (None, Some(allow)) => Box::pin(self.execute_granted(tool, read_set, allow)).await,
-            },
-            Verdict::Deny { rule, reason } => {
-                let text = format!("Refused by policy ({rule}): {reason}");
-                return Done::refused(ToolOutcome::error(&tool.name, text), started);
             }
-            Verdict::Ask { rule, question } => {
+            PolicyVerdict::Deny { rule, reason } => {
+                let text = format!("Refused by policy ({rule}): {reason}");
+                return CompletedCall::from_refusal(ToolOutcome::error(&tool.name, text), started);
+            }
+            PolicyVerdict::Ask { rule, question } => {
                 let text = format!("A person has to allow this first ({rule}): {question}");
-                return Done::refused(ToolOutcome::error(&tool.name, text), started);
+                return CompletedCall::from_refusal(ToolOutcome::error(&tool.name, text), started);
             }
         };
         let status = if outcome.is_error { ToolStatus::Error } else { ToolStatus::Ok };
-        Done { status, outcome, duration: started.elapsed() }
+        CompletedCall { status, outcome, duration: started.elapsed() }
     }
 
     /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
-    pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<Outgoing, SnapshotError> {
-        self.settings.time_ends_at = time_ends_at(state);
-        let mut batch = Batch::new(state, &self.redactor);
-        batch.walk = true;
-        let mut done: Vec<(usize, checks::Done<'_>)> = Vec::new();
+    pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<PendingAppend, SnapshotError> {
+        self.settings.deadline = time_budget_deadline(state);
+        let mut batch = CallBatch::new(state, &self.redactor);
+        batch.needs_full_snapshot = true;
+        let mut done: Vec<(usize, final_checks::CompletedCheck<'_>)> = Vec::new();
         // The check of syntax comes last: it asks what the others say.
         for late in [false, true] {
             let open = state.open_gates.iter().enumerate();
-            for (at, open) in open.filter(|(_, open)| tools::is_syntax_check(&open.gate) == late) {
+            for (at, open) in open.filter(|(_, open)| tools::is_syntax_gate(&open.gate) == late) {
                 let started = Instant::now();
-                let outcome = checks::run(self, state, open, &done).await;
-                done.push((at, checks::Done { open, outcome, duration: started.elapsed() }));
+                let outcome = final_checks::run_check(self, state, open, &done).await;
+                done.push((
+                    at,
+                    final_checks::CompletedCheck { request: open, outcome, duration: started.elapsed() },
+                ));
             }
         }
         done.sort_by_key(|(at, _)| *at);
-        for (_, checks::Done { open, outcome, duration }) in done {
-            batch.gate_finished(open, outcome, duration);
+        for (_, final_checks::CompletedCheck { request: open, outcome, duration }) in done {
+            batch.push_gate_result(open, outcome, duration);
         }
-        self.snapshot(state, &mut batch).await?;
-        Ok(batch.out)
+        self.append_snapshot(state, &mut batch).await?;
+        Ok(batch.pending)
     }
 
     /// The result of an open call that was carried out elsewhere.
-    pub(in crate::run) fn result_of(
+    pub(in crate::run) fn record_external_result(
         &self,
         state: &RunState,
         open: &ToolRequested,
         (status, outcome): (ToolStatus, ToolOutcome),
         duration: Duration,
-    ) -> Outgoing {
-        let mut batch = Batch::new(state, &self.redactor);
-        batch.finished(open, Done { status, outcome, duration });
-        batch.out
+    ) -> PendingAppend {
+        let mut batch = CallBatch::new(state, &self.redactor);
+        batch.push_result(open, CompletedCall { status, outcome, duration });
+        batch.pending
     }
 
-    async fn snapshot(&mut self, state: &RunState, batch: &mut Batch) -> Result<(), SnapshotError> {
-        let delta = if batch.walk {
+    async fn append_snapshot(
+        &mut self,
+        state: &RunState,
+        batch: &mut CallBatch,
+    ) -> Result<(), SnapshotError> {
+        let delta = if batch.needs_full_snapshot {
             self.workspace.snapshot_walk()?
-        } else if batch.changed.is_empty() {
+        } else if batch.changed_paths.is_empty() {
             return Ok(());
         } else {
-            self.workspace.snapshot_paths(&batch.changed)?
+            self.workspace.snapshot_paths(&batch.changed_paths)?
         };
-        let delta = batch.with_held(delta);
+        let delta = batch.merge_earlier_snapshot(delta);
         if delta.is_empty() {
             return Ok(());
         }
-        batch.out.snapshot(state.turn, delta);
+        batch.pending.push_snapshot(state.turn, delta);
         Ok(())
     }
 }
@@ -207,9 +218,9 @@ impl Workbench {
 /// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
 /// Such a call is a batch of its own; should a batch ever hold one, none of it is run again. What policy refused reached
 /// nowhere, and is refused again.
-pub(in crate::run) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
+pub(in crate::run) fn calls_unknown_after_crash(state: &RunState) -> Vec<CallId> {
     let reaches = |open: &ToolRequested| {
-        open.class == RecoveryClass::External && !matches!(open.policy, Verdict::Deny { .. })
+        open.class == RecoveryClass::External && !matches!(open.policy, PolicyVerdict::Deny { .. })
     };
     if state.open_tools.iter().any(|(open, _)| reaches(open)) {
         state.open_tools.iter().map(|(open, _)| open.call.clone()).collect()
@@ -219,9 +230,14 @@ pub(in crate::run) fn unknown_after_crash(state: &RunState) -> Vec<CallId> {
 }
 
 /// The result of an earlier call as it stands in the conversation.
-fn result_of<'a>(state: &'a RunState, call: &CallId) -> Option<&'a Content> {
-    state.transcript.sealed().iter().flat_map(|said| &said.message.parts).find_map(|part| match part {
-        Part::ToolResult { call: of, content, .. } if of == call => Some(content),
-        Part::ToolResult { .. } | Part::Text { .. } | Part::Thinking { .. } | Part::ToolUse(_) => None,
-    })
+fn find_result<'a>(state: &'a RunState, call: &CallId) -> Option<&'a Content> {
+    state.transcript.sealed_entries().iter().flat_map(|said| &said.message.parts).find_map(
+        |part| match part {
+            MessagePart::ToolResult { call: of, content, .. } if of == call => Some(content),
+            MessagePart::ToolResult { .. }
+            | MessagePart::Text { .. }
+            | MessagePart::Thinking { .. }
+            | MessagePart::ToolUse(_) => None,
+        },
+    )
 }

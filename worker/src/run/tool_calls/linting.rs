@@ -7,14 +7,14 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     message::ToolUse,
-    run::{RunStarted, RunState, ToolRequested, Verdict},
+    run::{PolicyVerdict, RunStarted, RunState, ToolRequested},
 };
 
 use super::{
-    batch::{Batch, Done},
-    workbench::Workbench,
+    call_batch::{CallBatch, CompletedCall},
+    tool_executor::ToolExecutor,
 };
 use crate::tools;
 
@@ -22,46 +22,49 @@ use crate::tools;
 const LINT_TIMEOUTS_MAX: u32 = 3;
 
 /// The run's settings, where its edits are linted.
-fn pins(state: &RunState) -> Option<&RunStarted> {
+fn linting_pins(state: &RunState) -> Option<&RunStarted> {
     state.pins.as_deref().filter(|pins| pins.settings.auto_lint && !pins.linters.is_empty())
 }
 
 /// Linters that are not installed, or never end in time.
-fn done_without(state: &RunState) -> BTreeSet<String> {
+fn skipped_linters(state: &RunState) -> BTreeSet<String> {
     let slow = state.lint_timeouts.iter().filter(|(_, times)| **times >= LINT_TIMEOUTS_MAX);
     state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect()
 }
 
 /// The file that a call is about.
-fn named(tool: &ToolUse) -> Option<WorkPath> {
-    tool.args.get("path").and_then(serde_json::Value::as_str).and_then(path_in)
+fn edited_path(tool: &ToolUse) -> Option<WorkspacePath> {
+    tool.args.get("path").and_then(serde_json::Value::as_str).and_then(parse_path)
 }
 
-fn path_in(path: &str) -> Option<WorkPath> {
-    WorkPath::new(path.trim_start_matches("./"))
+fn parse_path(path: &str) -> Option<WorkspacePath> {
+    WorkspacePath::new(path.trim_start_matches("./"))
 }
 
-impl Workbench {
+impl ToolExecutor {
     /// What linters find in the files that the open calls are about to edit, as far as the run never did before.
-    pub(in crate::run) async fn lint_before(&self, state: &RunState) -> BTreeMap<String, tools::Before> {
-        let Some(pins) = pins(state) else { return BTreeMap::new() };
+    pub(in crate::run) async fn lint_before(
+        &self,
+        state: &RunState,
+    ) -> BTreeMap<String, tools::LintBaseline> {
+        let Some(pins) = linting_pins(state) else { return BTreeMap::new() };
         let mut files = BTreeSet::new();
         let changed = state.overlay.iter().filter(|(_, entry)| entry.is_some());
         let changed = changed.map(|(path, _)| path.clone()).collect();
-        let mut changing = tools::Changing { changed, ..tools::Changing::default() };
-        let allowed = |open: &ToolRequested| matches!(open.policy, Verdict::Allow { .. });
+        let mut changing = tools::BatchChanges { already_changed: changed, ..tools::BatchChanges::default() };
+        let allowed = |open: &ToolRequested| matches!(open.policy, PolicyVerdict::Allow { .. });
         for (_, tool) in state.open_tools.iter().filter(|(open, _)| allowed(open)) {
-            let path = named(tool);
+            let path = edited_path(tool);
             match tool.name.as_str() {
                 "edit_file" | "append_file" => files.extend(path),
-                "create_file" => changing.making.extend(path),
+                "create_file" => changing.about_to_create.extend(path),
                 "write_file" => match path.filter(|path| !self.root.exists(path.to_string())) {
-                    Some(path) => changing.making.push(path),
-                    None => files.extend(named(tool)),
+                    Some(path) => changing.about_to_create.push(path),
+                    None => files.extend(edited_path(tool)),
                 },
                 "copy_file" | "move_file" => changing
-                    .making
-                    .extend(tool.args.get("to").and_then(serde_json::Value::as_str).and_then(path_in)),
+                    .about_to_create
+                    .extend(tool.args.get("to").and_then(serde_json::Value::as_str).and_then(parse_path)),
                 _ => {}
             }
         }
@@ -69,54 +72,54 @@ impl Workbench {
         for path in files {
             // In a file of the run's own all is new.
             match state.overlay.contains_key(&path) {
-                true if !self.in_base(&path).await => changing.made.push(path),
+                true if !self.is_in_base(&path).await => changing.created.push(path),
                 _ => there.push(path),
             }
         }
-        let missing = done_without(state);
-        let edited = tools::Edited {
+        let missing = skipped_linters(state);
+        let edited = tools::LintBatch {
             linters: &pins.linters,
             files: &there,
-            missing: &missing,
-            before: &state.lint_before,
+            unavailable: &missing,
+            baseline: &state.lint_before,
             timeout_ms: pins.settings.lint_timeout_ms,
-            listed: true,
+            list_findings: true,
         };
         let nothing_read = BTreeMap::new();
-        tools::lint_before(self.context(&nothing_read, None), &edited, &changing).await
+        tools::lint_baseline(self.tool_context(&nothing_read, None), &edited, &changing).await
     }
 
-    async fn in_base(&self, path: &WorkPath) -> bool {
-        !matches!(self.workspace.base_objects().file(path).await, Ok(None))
+    async fn is_in_base(&self, path: &WorkspacePath) -> bool {
+        !matches!(self.workspace.base_objects().read_file(path).await, Ok(None))
     }
 
     /// Runs the linters of what a batch of calls changed, once, and says what they found in the result of
     /// the last call that changed anything.
-    pub(in crate::run) async fn lint(
+    pub(in crate::run) async fn lint_changes(
         &self,
         state: &RunState,
-        first: BTreeMap<String, tools::Before>,
-        batch: &mut Batch,
-        all: &mut [(&ToolRequested, Done)],
+        first: BTreeMap<String, tools::LintBaseline>,
+        batch: &mut CallBatch,
+        all: &mut [(&ToolRequested, CompletedCall)],
     ) {
-        let Some(pins) = pins(state) else { return };
-        let changes = |done: &Done| !done.outcome.facts.changed.is_empty();
+        let Some(pins) = linting_pins(state) else { return };
+        let changes = |done: &CompletedCall| !done.outcome.facts.changed.is_empty();
         let Some((_, last)) = all.iter_mut().rfind(|(_, done)| changes(done)) else { return };
         let started = Instant::now();
-        let missing = done_without(state);
-        let edited = tools::Edited {
+        let missing = skipped_linters(state);
+        let edited = tools::LintBatch {
             linters: &pins.linters,
-            files: &batch.changed,
-            missing: &missing,
-            before: &state.lint_before,
+            files: &batch.changed_paths,
+            unavailable: &missing,
+            baseline: &state.lint_before,
             timeout_ms: pins.settings.lint_timeout_ms,
-            listed: state.lint_failures < pins.settings.self_corrections_max,
+            list_findings: state.lint_failures < pins.settings.self_corrections_max,
         };
-        let linted = tools::lint(self.context(&batch.read_set, None), &edited, first).await;
+        let linted = tools::lint_batch(self.tool_context(&batch.read_set, None), &edited, first).await;
         // A linter may leave files behind, as any command may.
-        batch.walk |= !linted.seen.is_empty();
-        if let Some(more) = linted.full {
-            let whole = last.outcome.full.get_or_insert_with(|| last.outcome.content.clone());
+        batch.needs_full_snapshot |= !linted.seen.is_empty();
+        if let Some(more) = linted.full_output {
+            let whole = last.outcome.full_output.get_or_insert_with(|| last.outcome.content.clone());
             whole.extend_from_slice(more.as_bytes());
         }
         last.outcome.content.extend_from_slice(linted.text.as_bytes());

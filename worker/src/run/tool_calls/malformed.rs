@@ -1,8 +1,8 @@
 //! Calls whose arguments are no JSON object, or were not taken: they are not run, and the model is told why.
 
 /// What is said of a call whose arguments were no object, or were not taken ([`crate::run::model_calls::model_answer`]).
-pub(in crate::run) fn not_run(tool: &str, text: &str) -> String {
-    if text.starts_with(CUT) || text.contains(TOO_LARGE) {
+pub(in crate::run) fn malformed_call_message(tool: &str, text: &str) -> String {
+    if text.starts_with(TRUNCATED_PREFIX) || text.contains(TOO_LARGE_MARK) {
         return format!("The call of {tool} was not run: {text}");
     }
     let why = match serde_json::from_str::<serde_json::Value>(text) {
@@ -16,25 +16,25 @@ pub(in crate::run) fn not_run(tool: &str, text: &str) -> String {
 }
 
 /// How what is said begins of a call that an answer's limit cut, and what of one that is too large holds.
-pub(in crate::run) const CUT: &str = "cut at the limit of";
-pub(in crate::run) const TOO_LARGE: &str = "bytes, more than a call may have";
+pub(in crate::run) const TRUNCATED_PREFIX: &str = "cut at the limit of";
+pub(in crate::run) const TOO_LARGE_MARK: &str = "bytes, more than a call may have";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_arguments_is_told() {
+    fn malformed_arguments_are_explained() {
         for (text, words) in [
             ("{\"a\": 1,}", "trailing comma at line 1 column 9"),
             ("{'a': 1}", "key must be a string"),
             ("[1]", "they are JSON, and no object"),
             ("{\"a\": \"x\ny\"}", "control character"),
         ] {
-            let told = not_run("edit_file", text);
+            let told = malformed_call_message("edit_file", text);
             assert!(told.contains(words) && told.contains(text), "{told}");
         }
-        let told = not_run(
+        let told = malformed_call_message(
             "create_file",
             "cut at the limit of 8192 tokens for one answer; do it in smaller parts: {",
         );

@@ -1,16 +1,16 @@
 //! Tool calls and final checks, carried out on the workbench, and what they leave behind as events.
 
-pub(super) mod batch;
-pub(super) mod before;
-pub(super) mod beyond;
-pub(super) mod checks;
+pub(super) mod available_tools;
+pub(super) mod base_view;
+pub(super) mod call_batch;
 pub(super) mod execution;
-pub(super) mod held;
-pub(super) mod known;
+pub(super) mod external_calls;
+pub(super) mod final_checks;
 pub(super) mod linting;
 pub(super) mod malformed;
+pub(super) mod memory_client;
+pub(super) mod parallel_reads;
+pub(super) mod read_cache;
 pub(super) mod redaction;
-pub(super) mod remember;
-pub(super) mod reread;
-pub(super) mod together;
-pub(super) mod workbench;
+pub(super) mod tool_executor;
+pub(super) mod write_scope;

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{
     super::context::tool_context::{ToolContext, ToolOutcome},
-    given,
+    card_fields,
 };
-use crate::calls::parse;
+use crate::calls::parse_args;
 
 /// The name.
 pub const NAME: &str = "complete_task";
@@ -17,21 +17,21 @@ pub(in super::super) const DESCRIPTION: &str = "Ends the task; nothing else does
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct CompleteTaskArgs {
     /// For people: what was done and why; where the work is not done, what is left and how it stands.
     summary: String,
 }
 
-pub(in super::super) fn run(_: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    given::answer(NAME, given::text("summary", &args.summary), "The task ends.")
+pub(in super::super) fn run(_: ToolContext<'_>, args: &CompleteTaskArgs) -> ToolOutcome {
+    card_fields::card_outcome(NAME, card_fields::require_text("summary", &args.summary), "The task ends.")
 }
 
 /// The last words of a call.
 ///
 /// # Errors
 /// What is wrong with them, for the model.
-pub fn completion(args: &Value) -> Result<String, String> {
-    given::text("summary", &parse::<Args>(NAME, args)?.summary)
+pub fn parse_completion_summary(args: &Value) -> Result<String, String> {
+    card_fields::require_text("summary", &parse_args::<CompleteTaskArgs>(NAME, args)?.summary)
 }
 
 #[cfg(test)]
@@ -41,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_has_last_words() {
-        assert_eq!(completion(&json!({ "summary": " done " })).as_deref(), Ok("done"));
+    fn complete_task_requires_a_summary() {
+        assert_eq!(parse_completion_summary(&json!({ "summary": " done " })).as_deref(), Ok("done"));
         for args in [json!({}), json!({ "summary": "" }), json!({ "summary": "x".repeat(6001) })] {
-            assert!(completion(&args).is_err(), "{args}");
+            assert!(parse_completion_summary(&args).is_err(), "{args}");
         }
     }
 }

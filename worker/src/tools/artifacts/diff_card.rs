@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{
     super::context::tool_context::{ToolContext, ToolOutcome},
-    given,
+    card_fields,
 };
-use crate::calls::parse;
+use crate::calls::parse_args;
 
 /// The name.
 pub const NAME: &str = "diff_card";
@@ -17,7 +17,7 @@ pub(in super::super) const DESCRIPTION: &str = "Says that the change is made, an
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct DiffCardArgs {
     /// Why the change is as it is: what it does, and what was weighed.
     rationale: String,
     /// Only where no test can show that it works: why not.
@@ -27,30 +27,32 @@ pub(in super::super) struct Args {
 
 /// What is said of a change that is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Implemented {
+pub struct DiffCard {
     /// Why it is as it is.
     pub rationale: String,
     /// Why no test can show that it works.
     pub not_verified_because: Option<String>,
 }
 
-pub(in super::super) fn run(_: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    given::answer(NAME, said(args), "It is taken; the checks follow.")
+pub(in super::super) fn run(_: ToolContext<'_>, args: &DiffCardArgs) -> ToolOutcome {
+    card_fields::card_outcome(NAME, to_diff_card(args), "It is taken; the checks follow.")
 }
 
 /// What a call says.
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn implemented(args: &Value) -> Result<Implemented, String> {
-    said(&parse::<Args>(NAME, args)?)
+pub fn parse_diff_card(args: &Value) -> Result<DiffCard, String> {
+    to_diff_card(&parse_args::<DiffCardArgs>(NAME, args)?)
 }
 
-fn said(args: &Args) -> Result<Implemented, String> {
+fn to_diff_card(args: &DiffCardArgs) -> Result<DiffCard, String> {
     let why = args.not_verified_because.as_deref().filter(|why| !why.trim().is_empty());
-    Ok(Implemented {
-        rationale: given::text("rationale", &args.rationale)?,
-        not_verified_because: why.map(|why| given::text("not_verified_because", why)).transpose()?,
+    Ok(DiffCard {
+        rationale: card_fields::require_text("rationale", &args.rationale)?,
+        not_verified_because: why
+            .map(|why| card_fields::require_text("not_verified_because", why))
+            .transpose()?,
     })
 }
 
@@ -61,11 +63,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_wanted_and_nothing_of_what_changed() {
-        let said = implemented(&json!({ "rationale": "because", "not_verified_because": " " }));
-        assert_eq!(said, Ok(Implemented { rationale: "because".to_owned(), not_verified_because: None }));
-        assert!(implemented(&json!({ "rationale": "" })).is_err_and(|why| why.contains("empty")));
+    fn rationale_is_required_and_changed_files_are_not_accepted() {
+        let said = parse_diff_card(&json!({ "rationale": "because", "not_verified_because": " " }));
+        assert_eq!(said, Ok(DiffCard { rationale: "because".to_owned(), not_verified_because: None }));
+        assert!(parse_diff_card(&json!({ "rationale": "" })).is_err_and(|why| why.contains("empty")));
         let files = json!({ "rationale": "r", "files": ["a"] });
-        assert!(implemented(&files).is_err_and(|why| why.contains("`files` is unknown")));
+        assert!(parse_diff_card(&files).is_err_and(|why| why.contains("`files` is unknown")));
     }
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::{
     super::context::tool_context::{ToolContext, ToolOutcome},
-    given,
+    card_fields,
 };
-use crate::calls::{parse, work_path};
+use crate::calls::{parse_args, parse_workspace_path};
 
 /// The name.
 pub const NAME: &str = "plan_card";
@@ -21,7 +21,7 @@ const FILES_MAX: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct PlanCardArgs {
     /// What is wrong or wanted, where, and how it is met.
     summary: String,
     /// The steps, in order, each with a result that can be seen.
@@ -31,29 +31,29 @@ pub(in super::super) struct Args {
     files: Vec<String>,
 }
 
-pub(in super::super) fn run(_: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    given::answer(NAME, card(args), "The PlanCard is taken.")
+pub(in super::super) fn run(_: ToolContext<'_>, args: &PlanCardArgs) -> ToolOutcome {
+    card_fields::card_outcome(NAME, to_plan_card(args), "The PlanCard is taken.")
 }
 
 /// The card that a call hands in.
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn plan_card(args: &Value) -> Result<PlanCard, String> {
-    card(&parse::<Args>(NAME, args)?)
+pub fn parse_plan_card(args: &Value) -> Result<PlanCard, String> {
+    to_plan_card(&parse_args::<PlanCardArgs>(NAME, args)?)
 }
 
-fn card(args: &Args) -> Result<PlanCard, String> {
+fn to_plan_card(args: &PlanCardArgs) -> Result<PlanCard, String> {
     if args.files.len() > FILES_MAX {
         return Err(format!("`files` has {} entries, more than {FILES_MAX}", args.files.len()));
     }
-    let path = |path: &String| work_path(path).map_err(|error| format!("`files`: {error}"));
+    let path = |path: &String| parse_workspace_path(path).map_err(|error| format!("`files`: {error}"));
     let mut files: Vec<_> = args.files.iter().map(path).collect::<Result<_, _>>()?;
     files.sort_unstable();
     files.dedup();
     Ok(PlanCard {
-        summary: given::text("summary", &args.summary)?,
-        steps: given::list("steps", &args.steps)?,
+        summary: card_fields::require_text("summary", &args.summary)?,
+        steps: card_fields::require_entries("steps", &args.steps)?,
         files,
     })
 }
@@ -62,20 +62,20 @@ fn card(args: &Args) -> Result<PlanCard, String> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::super::testing::Workspace, *};
+    use super::{super::super::testing::TestWorkspace, *};
 
     #[test]
-    fn a_plan_is_taken_whole_or_told_where_it_is_wrong() {
+    fn plan_is_accepted_or_rejected_with_its_field() {
         let good =
             json!({ "summary": " f is wrong ", "steps": ["mend f"], "files": ["./b.py", "a.py", "a.py"] });
-        let card = plan_card(&good).expect("is taken");
+        let card = parse_plan_card(&good).expect("is taken");
         let files: Vec<String> = card.files.iter().map(ToString::to_string).collect();
         assert_eq!(
             (card.summary.as_str(), files),
             ("f is wrong", vec!["a.py".to_owned(), "b.py".to_owned()])
         );
-        let mut w = Workspace::new(&[]);
-        assert!(!w.call(NAME, good).is_error);
+        let mut w = TestWorkspace::new(&[]);
+        assert!(!w.call_tool(NAME, good).is_error);
         for (args, why) in [
             (json!({ "summary": "s", "files": [] }), "`steps` is missing"),
             (json!({ "summary": "s", "steps": [], "files": [] }), "`steps` needs at least 1"),
@@ -84,9 +84,9 @@ mod tests {
             (json!({ "summary": "s", "steps": ["a"], "files": ["../x"] }), "`files`"),
             (json!({ "summary": "s", "steps": ["a"], "files": [], "mood": 1 }), "`mood` is unknown"),
         ] {
-            let out = w.call(NAME, args.clone());
+            let out = w.call_tool(NAME, args.clone());
             assert!(out.is_error && out.text().contains(why), "{args}: {}", out.text());
-            assert!(plan_card(&args).is_err());
+            assert!(parse_plan_card(&args).is_err());
         }
     }
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::{
     super::context::tool_context::{ToolContext, ToolOutcome},
-    given,
+    card_fields,
 };
-use crate::calls::parse;
+use crate::calls::parse_args;
 
 /// The name.
 pub const NAME: &str = "review_report";
@@ -18,7 +18,7 @@ pub(in super::super) const DESCRIPTION: &str = "Hands in the review, which ends 
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct ReviewReportArgs {
     /// What may go wrong, one entry at least: where you see nothing, an entry that says why.
     #[schemars(length(min = 1))]
     risks: Vec<String>,
@@ -29,23 +29,26 @@ pub(in super::super) struct Args {
     must_change: Option<Vec<String>>,
 }
 
-pub(in super::super) fn run(_: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    given::answer(NAME, report(args), "The ReviewReport is taken.")
+pub(in super::super) fn run(_: ToolContext<'_>, args: &ReviewReportArgs) -> ToolOutcome {
+    card_fields::card_outcome(NAME, to_review_report(args), "The ReviewReport is taken.")
 }
 
 /// The report that a call hands in.
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn review_report(args: &Value) -> Result<ReviewReport, String> {
-    report(&parse::<Args>(NAME, args)?)
+pub fn parse_review_report(args: &Value) -> Result<ReviewReport, String> {
+    to_review_report(&parse_args::<ReviewReportArgs>(NAME, args)?)
 }
 
-fn report(args: &Args) -> Result<ReviewReport, String> {
+fn to_review_report(args: &ReviewReportArgs) -> Result<ReviewReport, String> {
     Ok(ReviewReport {
-        risks: given::list("risks", &args.risks)?,
-        recommendations: given::list("recommendations", &args.recommendations)?,
-        must_change: given::list("must_change", args.must_change.as_deref().unwrap_or_default())?,
+        risks: card_fields::require_entries("risks", &args.risks)?,
+        recommendations: card_fields::require_entries("recommendations", &args.recommendations)?,
+        must_change: card_fields::require_entries(
+            "must_change",
+            args.must_change.as_deref().unwrap_or_default(),
+        )?,
     })
 }
 
@@ -56,15 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_names_a_risk() {
-        let report = review_report(&json!({ "risks": ["none: one constant"], "recommendations": [] }));
+    fn review_requires_a_risk() {
+        let report = parse_review_report(&json!({ "risks": ["none: one constant"], "recommendations": [] }));
         assert!(report.is_ok_and(|report| report.must_change.is_empty()));
         for (args, why) in [
             (json!({ "risks": [], "recommendations": [] }), "`risks` needs at least 1"),
             (json!({ "risks": [" "], "recommendations": [] }), "`risks[0]` is empty"),
             (json!({ "risks": ["r"] }), "`recommendations` is missing"),
         ] {
-            assert!(review_report(&args).is_err_and(|told| told.contains(why)), "{args}");
+            assert!(parse_review_report(&args).is_err_and(|told| told.contains(why)), "{args}");
         }
     }
 }

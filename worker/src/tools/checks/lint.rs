@@ -10,24 +10,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::BlobHash,
     redact::Redactor,
     run::LinterSpec,
-    tool::{LintBefore, LintSeen, LintStatus},
+    tool::{LintBaseline, LintResult, LintStatus},
 };
 
-use crate::lint::{Finding, findings, is_for, is_of_project, line};
+use crate::lint::{LintFinding, applies_to, checks_whole_project, parse_findings, render_command};
 use crate::{
-    shell::as_check,
+    shell::with_pipefail,
     tools::{
-        commands::run_command::as_text,
+        commands::run_command::format_output,
         context::{
-            runner::{CommandOutput, CommandSpec, Ended, RunnerError},
+            runner::{CommandEnd, CommandOutput, CommandSpec, RunnerError},
             tool_context::ToolContext,
         },
-        file_access::files::{load, os},
-        text::output::{cut, printable},
+        file_access::files::{load_file, os_path},
+        text::output::{cut_middle, printable_text},
     },
 };
 
@@ -35,98 +35,101 @@ use crate::{
 const FINDINGS_CHARS_MAX: usize = 2000;
 
 /// Characters of what is new, where findings are no longer listed as they come.
-const NEW_CHARS_MAX: usize = 1000;
+const NEW_FINDINGS_CHARS_MAX: usize = 1000;
 
 /// Findings of a file that are remembered: with more the file is no longer looked at by what is new in it.
-const BEFORE_MAX: usize = 2000;
+const BASELINE_FINDINGS_MAX: usize = 2000;
 
 /// Exit status of a shell that does not find a program.
-const NOT_FOUND: i32 = 127;
+const EXIT_NOT_FOUND: i32 = 127;
 
 /// A batch of edits to be linted.
-pub struct Edited<'a> {
+pub struct LintBatch<'a> {
     /// Linters as pinned.
     pub linters: &'a [LinterSpec],
     /// Files that the batch changed, in any order; those that are gone are left out.
-    pub files: &'a [WorkPath],
+    pub files: &'a [WorkspacePath],
     /// Linters that are known not to be installed, or never to end in time: they are neither run nor told
     /// again.
-    pub missing: &'a BTreeSet<String>,
+    pub unavailable: &'a BTreeSet<String>,
     /// What each linter found, by its name, before the run changed the files that it tells.
-    pub before: &'a BTreeMap<String, LintBefore>,
+    pub baseline: &'a BTreeMap<String, LintBaseline>,
     /// Time limit of each.
     pub timeout_ms: u64,
     /// Whether findings are listed; else only counted.
-    pub listed: bool,
+    pub list_findings: bool,
 }
 
 /// What linters said.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Linted {
+pub struct LintReport {
     /// For the model, to follow the result's own text; empty where there is nothing to say.
     pub text: String,
     /// All that they printed, where `text` holds a part.
-    pub full: Option<String>,
+    pub full_output: Option<String>,
     /// One for each linter that has files here.
-    pub seen: Vec<LintSeen>,
+    pub seen: Vec<LintResult>,
 }
 
 /// What one linter finds before files are changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Before {
+pub enum LintBaseline {
     /// This.
-    Found(LintBefore),
+    Found(LintBaseline),
     /// Nothing is known: its time limit ended it.
     TimedOut,
 }
 
 /// What else a run changed, or is about to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changing {
+pub struct BatchChanges {
     /// Files of those to be edited that the run made itself: all in them is new.
-    pub made: Vec<WorkPath>,
+    pub created: Vec<WorkspacePath>,
     /// Files that are about to be made.
-    pub making: Vec<WorkPath>,
+    pub about_to_create: Vec<WorkspacePath>,
     /// Files that the run changed already.
-    pub changed: Vec<WorkPath>,
+    pub already_changed: Vec<WorkspacePath>,
 }
 
 /// Runs linters on files that are about to be changed for the first time; by their names. One that looks at the whole
 /// project runs once, before the first change of all: later it would find what the run did elsewhere.
-pub async fn lint_before(
+pub async fn lint_baseline(
     context: ToolContext<'_>,
-    edited: &Edited<'_>,
-    changing: &Changing,
-) -> BTreeMap<String, Before> {
+    edited: &LintBatch<'_>,
+    changing: &BatchChanges,
+) -> BTreeMap<String, LintBaseline> {
     let mut all = BTreeMap::new();
-    for linter in edited.linters.iter().filter(|linter| !edited.missing.contains(&linter.name)) {
-        let known = edited.before.get(&linter.name);
-        let is_new =
-            |path: &&WorkPath| is_for(linter, path) && known.is_none_or(|known| !known.files.contains(path));
-        let of_project = is_of_project(linter);
-        if of_project && (known.is_some() || changing.changed.iter().any(|path| is_for(linter, path))) {
+    for linter in edited.linters.iter().filter(|linter| !edited.unavailable.contains(&linter.name)) {
+        let known = edited.baseline.get(&linter.name);
+        let is_new = |path: &&WorkspacePath| {
+            applies_to(linter, path) && known.is_none_or(|known| !known.files.contains(path))
+        };
+        let of_project = checks_whole_project(linter);
+        if of_project
+            && (known.is_some() || changing.already_changed.iter().any(|path| applies_to(linter, path)))
+        {
             continue;
         }
-        let making = changing.making.iter().filter(|_| of_project);
-        let own: Vec<WorkPath> = edited.files.iter().chain(making).filter(is_new).cloned().collect();
-        let made = changing.made.iter().filter(is_new).cloned();
+        let making = changing.about_to_create.iter().filter(|_| of_project);
+        let own: Vec<WorkspacePath> = edited.files.iter().chain(making).filter(is_new).cloned().collect();
+        let made = changing.created.iter().filter(is_new).cloned();
         if own.is_empty() {
             continue;
         }
         // An error of the sandbox says nothing of the linter.
-        let Ok(checked) = check(context, linter, edited, &own).await else { continue };
+        let Ok(checked) = run_linter(context, linter, edited, &own).await else { continue };
         let before = match checked {
-            (LintStatus::TimedOut, _) => Before::TimedOut,
+            (LintStatus::TimedOut, _) => LintBaseline::TimedOut,
             (LintStatus::Missing, _) => continue,
             (LintStatus::Clean | LintStatus::Findings, said) => {
-                let found = found(&said).into_iter();
-                let mut lines = LineTexts::new(context);
+                let found = findings_or_lines(&said).into_iter();
+                let mut lines = LineTextCache::new(context);
                 let findings: Vec<String> =
-                    found.map(|found| lines.mark(&found)).take(BEFORE_MAX + 1).collect();
-                if findings.len() > BEFORE_MAX {
+                    found.map(|found| lines.fingerprint(&found)).take(BASELINE_FINDINGS_MAX + 1).collect();
+                if findings.len() > BASELINE_FINDINGS_MAX {
                     continue;
                 }
-                Before::Found(LintBefore { files: own.into_iter().chain(made).collect(), findings })
+                LintBaseline::Found(LintBaseline { files: own.into_iter().chain(made).collect(), findings })
             }
         };
         all.insert(linter.name.clone(), before);
@@ -135,50 +138,50 @@ pub async fn lint_before(
 }
 
 /// Runs one linter on these files.
-async fn check(
+async fn run_linter(
     context: ToolContext<'_>,
     linter: &LinterSpec,
-    edited: &Edited<'_>,
-    files: &[WorkPath],
+    edited: &LintBatch<'_>,
+    files: &[WorkspacePath],
 ) -> Result<(LintStatus, String), RunnerError> {
     let timeout_ms = context.settings.time_limit(edited.timeout_ms).ms;
-    let shell = as_check(&line(&linter.check, files)).into_owned();
+    let shell = with_pipefail(&render_command(&linter.check, files)).into_owned();
     let spec = CommandSpec { shell, cwd: None, timeout_ms };
-    Ok(status_of(&context.runner.run(spec).await?))
+    Ok(lint_status(&context.runner.run(spec).await?))
 }
 
 /// The findings in an output; where its form is not known, each line is one.
-fn found(said: &str) -> Vec<Finding> {
-    let known = findings(said);
+fn findings_or_lines(said: &str) -> Vec<LintFinding> {
+    let known = parse_findings(said);
     if !known.is_empty() {
         return known;
     }
-    let plain = |line: &str| Finding {
+    let plain = |line: &str| LintFinding {
         path: String::new(),
         line: 0,
         column: 0,
         code: String::new(),
         message: line.to_owned(),
-        is_safe: false,
+        has_safe_fix: false,
     };
     said.lines().filter(|line| !line.trim().is_empty()).map(plain).collect()
 }
 
 /// The lines that findings are about, as they stand.
-struct LineTexts<'a> {
+struct LineTextCache<'a> {
     context: ToolContext<'a>,
     files: BTreeMap<String, Vec<String>>,
 }
 
-impl<'a> LineTexts<'a> {
+impl<'a> LineTextCache<'a> {
     const fn new(context: ToolContext<'a>) -> Self {
         Self { context, files: BTreeMap::new() }
     }
 
-    fn of(&mut self, found: &Finding) -> String {
+    fn line_text(&mut self, found: &LintFinding) -> String {
         let name = found.path.strip_prefix("./").unwrap_or(&found.path);
         let lines = self.files.entry(name.to_owned()).or_insert_with(|| {
-            let loaded = WorkPath::new(name).and_then(|path| load(self.context.root, &path).ok());
+            let loaded = WorkspacePath::new(name).and_then(|path| load_file(self.context.root, &path).ok());
             let text = loaded.map(|loaded| String::from_utf8_lossy(&loaded.bytes).into_owned());
             text.unwrap_or_default().lines().map(|line| line.trim().to_owned()).collect()
         });
@@ -186,18 +189,18 @@ impl<'a> LineTexts<'a> {
     }
 
     /// A finding without its place: two short hashes, of its file and words, and of its line's text.
-    fn mark(&mut self, found: &Finding) -> String {
+    fn fingerprint(&mut self, found: &LintFinding) -> String {
         let path = found.path.strip_prefix("./").unwrap_or(&found.path);
         let message: String = found.message.chars().filter(|c| !c.is_ascii_digit()).collect();
         let short =
             |text: &str| BlobHash::of(text.as_bytes()).to_string().chars().take(8).collect::<String>();
-        format!("{}{}", short(&format!("{path}\n{}\n{message}", found.code)), short(&self.of(found)))
+        format!("{}{}", short(&format!("{path}\n{}\n{message}", found.code)), short(&self.line_text(found)))
     }
 }
 
 /// For each finding, whether it is none of those before: the same on the same line first, then the same anywhere in
 /// its file.
-fn are_new(marks: &[String], before: &[String]) -> Vec<bool> {
+fn new_finding_flags(marks: &[String], before: &[String]) -> Vec<bool> {
     let mut left: Vec<&str> = before.iter().map(String::as_str).collect();
     let mut new = vec![true; marks.len()];
     for length in [16, 8] {
@@ -213,40 +216,43 @@ fn are_new(marks: &[String], before: &[String]) -> Vec<bool> {
 
 /// Runs the linters of these files, one after the other. `first`: what they found in those of them that were never
 /// changed before.
-pub async fn lint(
+pub async fn lint_batch(
     context: ToolContext<'_>,
-    edited: &Edited<'_>,
-    mut first: BTreeMap<String, Before>,
-) -> Linted {
-    let mut linted = Linted::default();
-    let there = |path: &&WorkPath| context.root.symlink_metadata(os(path)).is_ok_and(|meta| meta.is_file());
-    let mut files: Vec<&WorkPath> = edited.files.iter().filter(there).collect();
+    edited: &LintBatch<'_>,
+    mut first: BTreeMap<String, LintBaseline>,
+) -> LintReport {
+    let mut linted = LintReport::default();
+    let there =
+        |path: &&WorkspacePath| context.root.symlink_metadata(os_path(path)).is_ok_and(|meta| meta.is_file());
+    let mut files: Vec<&WorkspacePath> = edited.files.iter().filter(there).collect();
     files.sort_unstable();
     files.dedup();
     for linter in edited.linters {
-        let own: Vec<WorkPath> =
-            files.iter().filter(|path| is_for(linter, path)).map(|path| (*path).clone()).collect();
-        if own.is_empty() || edited.missing.contains(&linter.name) {
+        let own: Vec<WorkspacePath> =
+            files.iter().filter(|path| applies_to(linter, path)).map(|path| (*path).clone()).collect();
+        if own.is_empty() || edited.unavailable.contains(&linter.name) {
             continue;
         }
         let first = match first.remove(&linter.name) {
             // It would not end this time either.
-            Some(Before::TimedOut) => {
-                linted.take(linter, edited, LintStatus::TimedOut, &Sorted::default());
+            Some(LintBaseline::TimedOut) => {
+                linted.add_result(linter, edited, LintStatus::TimedOut, &SortedFindings::default());
                 continue;
             }
-            Some(Before::Found(first)) => Some(first),
+            Some(LintBaseline::Found(first)) => Some(first),
             None => None,
         };
-        let Ok((status, said)) = check(context, linter, edited, &own).await else { continue };
-        let known = edited.before.get(&linter.name).map_or(&[][..], |before| &before.findings);
+        let Ok((status, said)) = run_linter(context, linter, edited, &own).await else { continue };
+        let known = edited.baseline.get(&linter.name).map_or(&[][..], |before| &before.findings);
         let known = [known, first.as_ref().map_or(&[][..], |first| &first.findings)].concat();
-        let sorted = Sorted::of(context, said, &known);
+        let sorted = SortedFindings::from_output(context, said, &known);
         let status = match status {
-            LintStatus::Findings if sorted.new.is_empty() && sorted.old > 0 => LintStatus::Clean,
+            LintStatus::Findings if sorted.new_findings.is_empty() && sorted.old_count > 0 => {
+                LintStatus::Clean
+            }
             other => other,
         };
-        linted.take(linter, edited, status, &sorted);
+        linted.add_result(linter, edited, status, &sorted);
         if let Some(seen) = linted.seen.last_mut() {
             seen.before = first;
         }
@@ -256,28 +262,28 @@ pub async fn lint(
 
 /// What a linter found, by whether it was there before the run.
 #[derive(Default)]
-struct Sorted {
-    said: String,
-    new: Vec<Finding>,
-    old: usize,
+struct SortedFindings {
+    output: String,
+    new_findings: Vec<LintFinding>,
+    old_count: usize,
 }
 
-impl Sorted {
-    fn of(context: ToolContext<'_>, said: String, before: &[String]) -> Self {
-        let all = found(&said);
-        let mut lines = LineTexts::new(context);
-        let marks: Vec<String> = all.iter().map(|found| lines.mark(found)).collect();
-        let are_new = are_new(&marks, before);
-        let new: Vec<Finding> =
+impl SortedFindings {
+    fn from_output(context: ToolContext<'_>, said: String, before: &[String]) -> Self {
+        let all = findings_or_lines(&said);
+        let mut lines = LineTextCache::new(context);
+        let marks: Vec<String> = all.iter().map(|found| lines.fingerprint(found)).collect();
+        let are_new = new_finding_flags(&marks, before);
+        let new: Vec<LintFinding> =
             all.into_iter().zip(&are_new).filter(|(_, new)| **new).map(|(found, _)| found).collect();
         let old = are_new.len() - new.len();
-        Self { said, new, old }
+        Self { output: said, new_findings: new, old_count: old }
     }
 
     /// What is new, a line each.
-    fn lines(&self) -> String {
-        let line = |found: &Finding| {
-            let Finding { path, line, column, code, message, .. } = found;
+    fn format_new_findings(&self) -> String {
+        let line = |found: &LintFinding| {
+            let LintFinding { path, line, column, code, message, .. } = found;
             let code = if code.is_empty() { String::new() } else { format!("{code} ") };
             match (path.is_empty(), column) {
                 (true, _) => format!("{message}\n"),
@@ -285,12 +291,12 @@ impl Sorted {
                 (false, _) => format!("{path}:{line}:{column}: {code}{message}\n"),
             }
         };
-        self.new.iter().map(line).collect()
+        self.new_findings.iter().map(line).collect()
     }
 
     /// As the model reads of the rest.
-    fn rest(&self) -> String {
-        match self.old {
+    fn format_old_note(&self) -> String {
+        match self.old_count {
             0 => String::new(),
             1 => "\n(1 finding more was there before this run: it is not yours to mend)".to_owned(),
             old => format!("\n({old} findings more were there before this run: they are not yours to mend)"),
@@ -298,49 +304,56 @@ impl Sorted {
     }
 }
 
-fn status_of(output: &CommandOutput) -> (LintStatus, String) {
+fn lint_status(output: &CommandOutput) -> (LintStatus, String) {
     let status = match output.ended {
-        Ended::Exit(0) => LintStatus::Clean,
-        Ended::Exit(NOT_FOUND) => LintStatus::Missing,
-        Ended::TimedOut => LintStatus::TimedOut,
-        Ended::Exit(_) | Ended::Signal(_) | Ended::Exceeded(_) => LintStatus::Findings,
+        CommandEnd::Exit(0) => LintStatus::Clean,
+        CommandEnd::Exit(EXIT_NOT_FOUND) => LintStatus::Missing,
+        CommandEnd::TimedOut => LintStatus::TimedOut,
+        CommandEnd::Exit(_) | CommandEnd::Signal(_) | CommandEnd::Exceeded(_) => LintStatus::Findings,
     };
-    let (out, err) = (printable(&output.stdout.joined()), printable(&output.stderr.joined()));
+    let (out, err) = (printable_text(&output.stdout.to_bytes()), printable_text(&output.stderr.to_bytes()));
     let said = match (out.trim().is_empty(), err.trim().is_empty()) {
         (false, true) => out,
         (true, false) => err,
         (true, true) => String::new(),
-        (false, false) => as_text(output, &Redactor::default()),
+        (false, false) => format_output(output, &Redactor::default()),
     };
     (status, said)
 }
 
-impl Linted {
-    fn take(&mut self, linter: &LinterSpec, edited: &Edited<'_>, status: LintStatus, sorted: &Sorted) {
+impl LintReport {
+    fn add_result(
+        &mut self,
+        linter: &LinterSpec,
+        edited: &LintBatch<'_>,
+        status: LintStatus,
+        sorted: &SortedFindings,
+    ) {
         let name = &linter.name;
-        let count = u32::try_from(findings(&sorted.said).len()).unwrap_or(u32::MAX).max(1);
-        let old = u32::try_from(sorted.old).unwrap_or(u32::MAX);
-        let found = if old > 0 { u32::try_from(sorted.new.len()).unwrap_or(u32::MAX) } else { count };
+        let count = u32::try_from(parse_findings(&sorted.output).len()).unwrap_or(u32::MAX).max(1);
+        let old = u32::try_from(sorted.old_count).unwrap_or(u32::MAX);
+        let found =
+            if old > 0 { u32::try_from(sorted.new_findings.len()).unwrap_or(u32::MAX) } else { count };
         let told = match status {
             LintStatus::Clean if old > 0 => {
                 Some(format!("{name} finds nothing new ({old} from before this run: not yours to mend)"))
             }
             LintStatus::Clean => None,
-            LintStatus::Findings if !edited.listed => Some(format!(
+            LintStatus::Findings if !edited.list_findings => Some(format!(
                 "{name} still finds something ({found}): the last corrections left as much as they mended. Read the \
                  file again as a whole before you change it; the project's checks run at the end.\n{}{}",
-                cut(sorted.lines().trim_end(), NEW_CHARS_MAX).0,
-                sorted.rest()
+                cut_middle(sorted.format_new_findings().trim_end(), NEW_FINDINGS_CHARS_MAX).0,
+                sorted.format_old_note()
             )),
             LintStatus::Findings => {
-                let lines = sorted.lines();
-                let said = if old > 0 { &lines } else { &sorted.said };
-                let (shown, was_cut) = cut(said.trim_end(), FINDINGS_CHARS_MAX);
+                let lines = sorted.format_new_findings();
+                let said = if old > 0 { &lines } else { &sorted.output };
+                let (shown, was_cut) = cut_middle(said.trim_end(), FINDINGS_CHARS_MAX);
                 if was_cut {
-                    self.full.get_or_insert_default().push_str(said);
+                    self.full_output.get_or_insert_default().push_str(said);
                 }
                 let new = if old > 0 { ", new in this run" } else { "" };
-                Some(format!("{name} finds{new}:\n{shown}{}", sorted.rest()))
+                Some(format!("{name} finds{new}:\n{shown}{}", sorted.format_old_note()))
             }
             LintStatus::TimedOut => Some(format!(
                 "{name} did not end within {} s: what was changed is not linted",
@@ -355,14 +368,14 @@ impl Linted {
             self.text.push_str(&format!("\n{told}\n"));
         }
         let findings = if status == LintStatus::Findings { found } else { 0 };
-        self.seen.push(LintSeen { findings, old, ..LintSeen::plain(name, status) });
+        self.seen.push(LintResult { findings, old, ..LintResult::without_findings(name, status) });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     fn linter(name: &str, check: &str) -> LinterSpec {
         let (project, fix, gates) = (None, None, true);
@@ -376,27 +389,36 @@ mod tests {
         }
     }
 
-    fn run(linters: &[LinterSpec], missing: &[&str], listed: bool) -> Linted {
-        let w = Workspace::new(&[("a.py", "x"), ("it's.py", ""), ("b.txt", "")]);
-        let files =
-            ["a.py", "it's.py", "a.py", "b.txt", "gone.py"].map(|path| WorkPath::new(path).expect("legal"));
+    fn run(linters: &[LinterSpec], missing: &[&str], listed: bool) -> LintReport {
+        let w = TestWorkspace::new(&[("a.py", "x"), ("it's.py", ""), ("b.txt", "")]);
+        let files = ["a.py", "it's.py", "a.py", "b.txt", "gone.py"]
+            .map(|path| WorkspacePath::new(path).expect("legal"));
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
         let before = BTreeMap::new();
-        let edited =
-            Edited { linters, files: &files, missing: &missing, before: &before, timeout_ms: 1000, listed };
-        w.with(|context| Box::pin(async move { lint(context, &edited, BTreeMap::new()).await }))
+        let edited = LintBatch {
+            linters,
+            files: &files,
+            unavailable: &missing,
+            baseline: &before,
+            timeout_ms: 1000,
+            list_findings: listed,
+        };
+        w.with_context(|context| Box::pin(async move { lint_batch(context, &edited, BTreeMap::new()).await }))
     }
 
     #[test]
-    fn findings_are_listed_for_the_files_of_the_language() {
+    fn findings_are_listed_for_files_of_the_language() {
         let linted =
             run(&[linter("lint", "for f in {files}; do echo \"$f:1:1: E1 bad\"; done; exit 1")], &[], true);
         assert_eq!(linted.text, "\nlint finds:\na.py:1:1: E1 bad\nit's.py:1:1: E1 bad\n");
-        assert_eq!(linted.seen, [LintSeen { findings: 2, ..LintSeen::plain("lint", LintStatus::Findings) }]);
+        assert_eq!(
+            linted.seen,
+            [LintResult { findings: 2, ..LintResult::without_findings("lint", LintStatus::Findings) }]
+        );
     }
 
     #[test]
-    fn what_is_clean_is_silent_and_what_is_missing_is_told_once() {
+    fn clean_linter_is_silent_and_missing_linter_is_reported_once() {
         let linters = [linter("good", "true"), linter("none", "no-such-linter {files}")];
         let linted = run(&linters, &[], true);
         assert_eq!(
@@ -410,20 +432,20 @@ mod tests {
     }
 
     #[test]
-    fn a_linter_that_hangs_is_ended_and_told() {
+    fn hanging_linter_is_stopped_and_reported() {
         let linted = run(&[linter("slow", "sleep 60")], &[], true);
         assert_eq!(linted.text, "\nslow did not end within 1 s: what was changed is not linted\n");
         assert_eq!(linted.seen[0].status, LintStatus::TimedOut);
     }
 
     #[test]
-    fn findings_are_capped_and_after_too_many_corrections_only_counted() {
+    fn findings_are_capped_and_only_counted_after_too_many_corrections() {
         let many =
             [linter("lint", "seq 1 3000 | sed 's/$/:1:1: E1 bad/; s/^/a.py:/' | cut -d: -f1,2,3,5; exit 1")];
         let linted = run(&many, &[], true);
         assert!(
             linted.text.chars().count() < 2200
-                && linted.full.is_some_and(|full| full.lines().count() == 3000)
+                && linted.full_output.is_some_and(|full| full.lines().count() == 3000)
         );
         let counted = run(&[linter("lint", "echo 'a.py:1:1: E1 bad'; exit 1")], &[], false);
         assert!(counted.text.contains("lint still finds something (1)"), "{}", counted.text);
@@ -435,46 +457,49 @@ mod tests {
     }
 
     /// Says of each line with `bad` that it is.
-    const BAD: &str = "for f in {files}; do grep -n bad \"$f\" | sed \"s|\\([0-9]*\\):.*\\(bad[0-9]*\\).*|$f:\\1:1: E1 \\2|\"; done; \
+    const BAD_LINE_LINTER: &str = "for f in {files}; do grep -n bad \"$f\" | sed \"s|\\([0-9]*\\):.*\\(bad[0-9]*\\).*|$f:\\1:1: E1 \\2|\"; done; \
                        ! grep -q bad {files}";
 
-    fn edit(before: &str, after: &str, listed: bool) -> (Linted, Linted) {
-        let w = Workspace::new(&[("a.py", before)]);
-        let (files, missing) = ([WorkPath::new("a.py").expect("legal")], BTreeSet::new());
-        let linters = [linter("lint", BAD)];
-        let edited = |before| Edited {
+    fn edit(before: &str, after: &str, listed: bool) -> (LintReport, LintReport) {
+        let w = TestWorkspace::new(&[("a.py", before)]);
+        let (files, missing) = ([WorkspacePath::new("a.py").expect("legal")], BTreeSet::new());
+        let linters = [linter("lint", BAD_LINE_LINTER)];
+        let edited = |before| LintBatch {
             linters: &linters,
             files: &files,
-            missing: &missing,
-            before,
+            unavailable: &missing,
+            baseline: before,
             timeout_ms: 5000,
-            listed,
+            list_findings: listed,
         };
         let unknown = BTreeMap::new();
-        let first = w.with(|context| {
+        let first = w.with_context(|context| {
             let edited = edited(&unknown);
-            Box::pin(async move { lint_before(context, &edited, &Changing::default()).await })
+            Box::pin(async move { lint_baseline(context, &edited, &BatchChanges::default()).await })
         });
-        w.write("a.py", after);
-        let linted = w.with(|context| {
+        w.write_file("a.py", after);
+        let linted = w.with_context(|context| {
             let edited = edited(&unknown);
-            Box::pin(async move { lint(context, &edited, first).await })
+            Box::pin(async move { lint_batch(context, &edited, first).await })
         });
         let before = linted.seen[0].before.clone().expect("what was there before is recorded");
         // As in a later batch, which knows it from the log.
         let known = BTreeMap::from([("lint".to_owned(), before)]);
-        let later = w.with(|context| {
+        let later = w.with_context(|context| {
             let edited = edited(&known);
             Box::pin(async move {
-                assert!(lint_before(context, &edited, &Changing::default()).await.is_empty(), "once a file");
-                lint(context, &edited, BTreeMap::new()).await
+                assert!(
+                    lint_baseline(context, &edited, &BatchChanges::default()).await.is_empty(),
+                    "once a file"
+                );
+                lint_batch(context, &edited, BTreeMap::new()).await
             })
         });
         (linted, later)
     }
 
     #[test]
-    fn what_was_found_before_the_run_is_neither_listed_nor_counted() {
+    fn findings_from_before_the_run_are_neither_listed_nor_counted() {
         let many: String = (0..400).map(|n| format!("x = bad{n}\n")).collect();
         for (before, after) in [
             ("x = bad1\ny = 1\n", "\nx = bad1\ny = 2\n"),
@@ -495,40 +520,41 @@ mod tests {
     }
 
     #[test]
-    fn a_linter_of_the_whole_project_is_heard_once_before_anything_is_changed() {
-        let w = Workspace::new(&[("a.py", "x\n"), ("b.py", "x\n")]);
+    fn project_wide_linter_runs_once_before_the_first_change() {
+        let w = TestWorkspace::new(&[("a.py", "x\n"), ("b.py", "x\n")]);
         let linters = [linter("all", "echo b.py:1:1: E1 bad; exit 1")];
-        let path = |path: &str| WorkPath::new(path).expect("legal");
+        let path = |path: &str| WorkspacePath::new(path).expect("legal");
         let files = [path("a.py")];
-        let before = |files: &[WorkPath], known: &BTreeMap<String, LintBefore>, changing: Changing| {
-            let missing = BTreeSet::new();
-            let edited = Edited {
-                linters: &linters,
-                files,
-                missing: &missing,
-                before: known,
-                timeout_ms: 5000,
-                listed: true,
+        let before =
+            |files: &[WorkspacePath], known: &BTreeMap<String, LintBaseline>, changing: BatchChanges| {
+                let missing = BTreeSet::new();
+                let edited = LintBatch {
+                    linters: &linters,
+                    files,
+                    unavailable: &missing,
+                    baseline: known,
+                    timeout_ms: 5000,
+                    list_findings: true,
+                };
+                w.with_context(|context| {
+                    let (edited, changing) = (&edited, &changing);
+                    Box::pin(async move { lint_baseline(context, edited, changing).await })
+                })
             };
-            w.with(|context| {
-                let (edited, changing) = (&edited, &changing);
-                Box::pin(async move { lint_before(context, edited, changing).await })
-            })
-        };
         let nothing = BTreeMap::new();
-        let first = before(&files, &nothing, Changing::default());
-        let Some(Before::Found(found)) = first.get("all") else { panic!("{first:?}") };
+        let first = before(&files, &nothing, BatchChanges::default());
+        let Some(LintBaseline::Found(found)) = first.get("all") else { panic!("{first:?}") };
         assert_eq!(found.findings.len(), 1, "also of a file that is not changed yet");
-        let making = Changing { making: vec![path("c.py")], ..Changing::default() };
+        let making = BatchChanges { about_to_create: vec![path("c.py")], ..BatchChanges::default() };
         assert_eq!(before(&[], &nothing, making).len(), 1, "a new file may break another");
         let known = BTreeMap::from([("all".to_owned(), found.clone())]);
-        assert!(before(&[path("b.py")], &known, Changing::default()).is_empty());
-        let changed = Changing { changed: vec![path("b.py")], ..Changing::default() };
+        assert!(before(&[path("b.py")], &known, BatchChanges::default()).is_empty());
+        let changed = BatchChanges { already_changed: vec![path("b.py")], ..BatchChanges::default() };
         assert!(before(&files, &nothing, changed).is_empty(), "too late");
     }
 
     #[test]
-    fn what_is_new_is_named_among_any_number_of_old_findings() {
+    fn new_findings_are_listed_among_many_old_ones() {
         let many: String = (0..400).map(|n| format!("x = bad{n}\n")).collect();
         for listed in [true, false] {
             let (linted, later) = edit(&many, &many.replace("= bad7\n", "= bad7\n\ny = bad1000\n"), listed);

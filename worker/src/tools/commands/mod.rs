@@ -1,6 +1,6 @@
 //! The tools that run a shell line, and how its end is told.
 
-pub(super) mod line;
-pub(super) mod put_back;
+pub(super) mod config_restore;
 pub(super) mod run_command;
+pub(super) mod shell_tool;
 pub(super) mod venv;

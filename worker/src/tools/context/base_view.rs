@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 
 /// What stood at a path before the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Was {
+pub enum BaseEntry {
     /// Nothing.
-    Nothing,
+    Absent,
     /// A file, and whether it could be executed.
     File(Bytes, bool),
     /// Something that has no text to be compared, or that cannot be read now.
@@ -21,9 +21,9 @@ pub enum Was {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BaseView {
     /// What stood before the run where snapshots differ from its base.
-    pub before: BTreeMap<WorkPath, Was>,
+    pub base_entries: BTreeMap<WorkspacePath, BaseEntry>,
     /// Paths that are left out there, for there are too many.
-    pub more: u32,
+    pub omitted_count: u32,
     /// The commits before the base's, as they were pinned with it.
-    pub recent: Option<String>,
+    pub recent_commits: Option<String>,
 }

@@ -1,8 +1,8 @@
 //! What the tools ask of the sandbox: one shell line in, its end and its output back.
 
 use docket_schema::{
-    content::WorkPath,
-    tool::{Exceeded, NotRun, NotRunCause},
+    content::WorkspacePath,
+    tool::{ExceededResource, NotRun, NotRunCause},
 };
 use futures_util::future::BoxFuture;
 
@@ -12,14 +12,14 @@ pub struct CommandSpec {
     /// The line, for `/bin/sh -c`.
     pub shell: String,
     /// Where, in the workspace; `None` is its root.
-    pub cwd: Option<WorkPath>,
+    pub cwd: Option<WorkspacePath>,
     /// When it is ended, and all it started.
     pub timeout_ms: u64,
 }
 
 /// Start and end of a stream; what lies between was counted and dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Captured {
+pub struct CapturedStream {
     /// The first bytes; all of them where `tail` is empty.
     pub head: Vec<u8>,
     /// The last bytes, where the stream was longer than the head may be.
@@ -28,10 +28,10 @@ pub struct Captured {
     pub total_bytes: u64,
 }
 
-impl Captured {
+impl CapturedStream {
     /// The stream as far as it was kept, with a line that says what is missing.
     #[must_use]
-    pub fn joined(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let kept = (self.head.len() + self.tail.len()) as u64;
         let mut out = self.head.clone();
         if kept < self.total_bytes {
@@ -46,7 +46,7 @@ impl Captured {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandEnd {
     /// By itself, with this status.
     Exit(i32),
     /// By this signal.
@@ -54,20 +54,20 @@ pub enum Ended {
     /// By its time limit.
     TimedOut,
     /// For it used more than allowed.
-    Exceeded(Exceeded),
+    Exceeded(ExceededResource),
 }
 
 /// What a command left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: CommandEnd,
     /// Standard output.
-    pub stdout: Captured,
+    pub stdout: CapturedStream,
     /// Standard error.
-    pub stderr: Captured,
+    pub stderr: CapturedStream,
     /// Protected paths that it changed, and that are as before again.
-    pub put_back: Vec<String>,
+    pub restored_paths: Vec<String>,
 }
 
 /// Where the fault lies when a command cannot be run.
@@ -94,24 +94,24 @@ pub struct RunnerError {
 impl RunnerError {
     /// An error of the machine: the command did not run.
     #[must_use]
-    pub fn of_host(reason: impl Into<String>) -> Self {
+    pub fn from_host_fault(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), fault: RunnerFault::Host, output: None }
     }
 
     /// The record of a check that could not be run. One that ran and failed is marked as run in part.
     #[must_use]
-    pub fn not_run(&self) -> NotRun {
+    pub fn to_not_run(&self) -> NotRun {
         let cause = match self.fault {
             RunnerFault::Host => NotRunCause::Sandbox,
             RunnerFault::Workspace => NotRunCause::Workspace,
         };
-        let partly = self.output.as_ref().is_some_and(|output| output.ended != Ended::Exit(0));
-        NotRun { partly, ..NotRun::because(cause, self.to_string()) }
+        let partly = self.output.as_ref().is_some_and(|output| output.ended != CommandEnd::Exit(0));
+        NotRun { partly, ..NotRun::new(cause, self.to_string()) }
     }
 }
 
 /// Runs commands, sandboxed. No process outlives the future it returns.
-pub trait Runner: Send + Sync {
+pub trait CommandRunner: Send + Sync {
     /// Runs one command to its end.
     fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>>;
 }

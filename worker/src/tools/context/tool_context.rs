@@ -3,24 +3,24 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::BlobHash,
     message::CallId,
     redact::Redactor,
-    tool::{FileSeen, ToolFacts},
+    tool::{FileVersion, ToolFacts},
 };
 
-use crate::{calls::WholeOutputs, policy::Sight};
+use crate::{calls::FullOutputs, policy::PathVisibility};
 
 use super::{
     base_view::BaseView,
-    run_memory::Memory,
-    runner::{Runner, RunnerError},
+    memory_backend::MemoryBackend,
+    runner::{CommandRunner, RunnerError},
 };
-use crate::tools::text::{output::visible, signature::error_signature};
+use crate::tools::text::{output::escape_hidden, signature::error_signature};
 
 /// The hash of each file as this run last read or wrote it.
-pub type ReadSet = BTreeMap<WorkPath, BlobHash>;
+pub type ReadSet = BTreeMap<WorkspacePath, BlobHash>;
 
 /// Limits that a run's settings may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub struct ToolSettings {
     /// What a tool shows only in part is struck out before it is cut: half a secret has no shape.
     pub redactor: Redactor,
     /// When the run's budget of time ends: no command goes on beyond it.
-    pub time_ends_at: Option<Instant>,
+    pub deadline: Option<Instant>,
     /// What policy says of files that no call names: those that a search finds, and those in a folder that is moved.
-    pub sight: Sight,
+    pub visibility: PathVisibility,
 }
 
 /// How long a command may take.
@@ -49,16 +49,16 @@ pub struct TimeLimit {
     /// In milliseconds, at least one.
     pub ms: u64,
     /// It is what the run's budget of time leaves, less than the command's own limit.
-    pub is_budget: bool,
+    pub is_run_budget: bool,
 }
 
 impl ToolSettings {
     /// The limit of a command that begins now and may take `ms` by itself.
     pub fn time_limit(&self, ms: u64) -> TimeLimit {
-        let left = self.time_ends_at.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
         match left.and_then(|left| u64::try_from(left).ok()).filter(|left| *left < ms) {
-            Some(left) => TimeLimit { ms: left.max(1), is_budget: true },
-            None => TimeLimit { ms, is_budget: false },
+            Some(left) => TimeLimit { ms: left.max(1), is_run_budget: true },
+            None => TimeLimit { ms, is_run_budget: false },
         }
     }
 }
@@ -72,8 +72,8 @@ impl Default for ToolSettings {
             read_lines_max: 500,
             refuse_syntax_errors: false,
             redactor: Redactor::default(),
-            time_ends_at: None,
-            sight: Sight::default(),
+            deadline: None,
+            visibility: PathVisibility::default(),
         }
     }
 }
@@ -91,19 +91,19 @@ pub struct ToolContext<'a> {
     /// The workspace: all file access goes through it.
     pub root: &'a cap_std::fs::Dir,
     /// Runs commands.
-    pub runner: &'a dyn Runner,
+    pub runner: &'a dyn CommandRunner,
     /// What the run has read.
     pub read_set: &'a ReadSet,
     /// Limits.
     pub settings: &'a ToolSettings,
     /// The configured test runner, if there is one.
-    pub tests: Option<&'a TestRunnerConfig>,
+    pub test_runner: Option<&'a TestRunnerConfig>,
     /// Whole outputs that this batch of calls may read.
-    pub outputs: &'a WholeOutputs,
+    pub outputs: &'a FullOutputs,
     /// What stood before the run.
     pub base: &'a BaseView,
     /// What outlives the run.
-    pub memory: &'a dyn Memory,
+    pub memory: &'a dyn MemoryBackend,
     /// The call that is carried out: what is done beyond the run is done once for it. None outside of a run.
     pub call: Option<&'a CallId>,
 }
@@ -117,7 +117,7 @@ pub struct ToolOutcome {
     /// that ran and failed, are no errors of the tool: see `facts.exit`.
     pub is_error: bool,
     /// The whole output where `content` holds a part.
-    pub full: Option<Vec<u8>>,
+    pub full_output: Option<Vec<u8>>,
     /// What decisions need to know.
     pub facts: ToolFacts,
 }
@@ -131,12 +131,12 @@ impl ToolOutcome {
     /// overwrite others, on a person's terminal as well: they are written as `\\u{…}`.
     pub(crate) fn error(name: &str, text: impl Into<String>) -> Self {
         let text: String = text.into();
-        let text = text.split('\n').map(visible).collect::<Vec<_>>().join("\n");
+        let text = text.split('\n').map(escape_hidden).collect::<Vec<_>>().join("\n");
         let facts = ToolFacts {
             error_signature: Some(error_signature(&format!("{name}: {}", text.lines().next().unwrap_or("")))),
             ..ToolFacts::default()
         };
-        Self { content: text.into_bytes(), is_error: true, full: None, facts }
+        Self { content: text.into_bytes(), is_error: true, full_output: None, facts }
     }
 
     /// A failure of tool `name` on the way of a command: how far it came nobody knows.
@@ -148,7 +148,7 @@ impl ToolOutcome {
 
     /// The outcome of a command that the runner could not run, or not put the workspace in order after; `own` is what the
     /// command itself came to by then.
-    pub(crate) fn not_run(name: &str, error: &RunnerError, own: Option<Self>) -> Self {
+    pub(crate) fn from_runner_error(name: &str, error: &RunnerError, own: Option<Self>) -> Self {
         let mut outcome = match own {
             Some(mut own) => {
                 own.content.extend_from_slice(format!("{error}\n").as_bytes());
@@ -158,12 +158,12 @@ impl ToolOutcome {
             }
             None => Self::error_midway(name, error.to_string()),
         };
-        outcome.facts.not_run = Some(error.not_run());
+        outcome.facts.not_run = Some(error.to_not_run());
         outcome
     }
 
-    pub(crate) fn seen(mut self, path: WorkPath, hash: BlobHash) -> Self {
-        self.facts.read.push(FileSeen { path, hash });
+    pub(crate) fn with_seen_file(mut self, path: WorkspacePath, hash: BlobHash) -> Self {
+        self.facts.read.push(FileVersion { path, hash });
         self
     }
 

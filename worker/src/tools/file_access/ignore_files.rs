@@ -21,23 +21,23 @@ use ignore::{
 use nix::fcntl::OFlag;
 
 /// What is read of each: far more than any has, little enough to be compiled at once.
-const BYTES_MAX: u64 = 256 * 1024;
+const IGNORE_FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// By weight: what an earlier one says of a path holds.
-const NAMES: [&str; 4] = [".rgignore", ".ignore", ".gitignore", ".git/info/exclude"];
+const IGNORE_FILE_NAMES: [&str; 4] = [".rgignore", ".ignore", ".gitignore", ".git/info/exclude"];
 
 /// The rules of one walk.
 pub(crate) struct IgnoreFiles {
     root: Dir,
     /// By path from the root, which is the empty one.
-    folders: Mutex<HashMap<Box<[u8]>, Arc<Folder>>>,
+    folders: Mutex<HashMap<Box<[u8]>, Arc<FolderRules>>>,
 }
 
 /// A folder's own rules and those above it.
-struct Folder {
-    rules: [Option<Gitignore>; NAMES.len()],
+struct FolderRules {
+    rules: [Option<Gitignore>; IGNORE_FILE_NAMES.len()],
     path: Box<[u8]>,
-    above: Option<Arc<Folder>>,
+    parent: Option<Arc<FolderRules>>,
 }
 
 impl IgnoreFiles {
@@ -46,9 +46,9 @@ impl IgnoreFiles {
     }
 
     /// What the rules say of `path` itself; a walk does not enter what is ignored.
-    pub(crate) fn judge(&self, path: &[u8], is_dir: bool) -> Match<()> {
-        let folder = self.folder(parent(path));
-        for weight in 0..NAMES.len() {
+    pub(crate) fn match_path(&self, path: &[u8], is_dir: bool) -> Match<()> {
+        let folder = self.folder_rules(parent_path(path));
+        for weight in 0..IGNORE_FILE_NAMES.len() {
             let mut at = Some(&folder);
             while let Some(folder) = at {
                 let inside = path.strip_prefix(&*folder.path).unwrap_or(path);
@@ -56,31 +56,31 @@ impl IgnoreFiles {
                 match folder.rules[weight].as_ref().map(|rules| rules.matched(inside, is_dir)) {
                     Some(Match::Ignore(_)) => return Match::Ignore(()),
                     Some(Match::Whitelist(_)) => return Match::Whitelist(()),
-                    Some(Match::None) | None => at = folder.above.as_ref(),
+                    Some(Match::None) | None => at = folder.parent.as_ref(),
                 }
             }
         }
         Match::None
     }
 
-    fn folder(&self, path: &[u8]) -> Arc<Folder> {
+    fn folder_rules(&self, path: &[u8]) -> Arc<FolderRules> {
         // Nothing is left half done under this lock.
         let known = self.folders.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some(known) = known {
             return known;
         }
-        let above = (!path.is_empty()).then(|| self.folder(parent(path)));
-        let rules = NAMES.map(|name| self.read(path, name));
+        let above = (!path.is_empty()).then(|| self.folder_rules(parent_path(path)));
+        let rules = IGNORE_FILE_NAMES.map(|name| self.read_rules(path, name));
         let made = match above {
             // One without rules of its own stands for nothing: what is above it decides.
             Some(above) if rules.iter().all(Option::is_none) => above,
-            above => Arc::new(Folder { rules, path: path.into(), above }),
+            above => Arc::new(FolderRules { rules, path: path.into(), parent: above }),
         };
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         folders.entry(path.into()).or_insert(made).clone()
     }
 
-    fn read(&self, folder: &[u8], name: &str) -> Option<Gitignore> {
+    fn read_rules(&self, folder: &[u8], name: &str) -> Option<Gitignore> {
         let path = Path::new(OsStr::from_bytes(folder)).join(name);
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
@@ -89,7 +89,7 @@ impl IgnoreFiles {
             return None;
         }
         let mut text = Vec::new();
-        file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
+        file.take(IGNORE_FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
         let mut builder = GitignoreBuilder::new("");
         for line in text.split(|byte| *byte == b'\n') {
@@ -101,6 +101,6 @@ impl IgnoreFiles {
     }
 }
 
-fn parent(path: &[u8]) -> &[u8] {
+fn parent_path(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(&[], |slash| &path[..slash])
 }

@@ -2,5 +2,5 @@
 
 pub(super) mod files;
 pub(super) mod ignore_files;
-pub(super) mod near;
+pub(super) mod path_suggestions;
 pub(super) mod walk;

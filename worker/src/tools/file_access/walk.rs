@@ -10,7 +10,7 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 use globset::{Glob, GlobMatcher};
 use ignore::{DirEntry, Match, ParallelVisitor, ParallelVisitorBuilder, WalkBuilder, WalkState};
 
@@ -21,16 +21,16 @@ pub(crate) const VISITED_MAX: usize = 200_000;
 
 /// Whether names that begin with a dot are visited. `.git` never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hidden {
-    Show,
+pub(crate) enum HiddenEntries {
+    Include,
     Skip,
 }
 
 /// A name that was found.
 #[derive(Debug)]
-pub(crate) struct Visited {
+pub(crate) struct VisitedPath {
     /// Path from the workspace's root.
-    pub(crate) path: WorkPath,
+    pub(crate) path: WorkspacePath,
     pub(crate) is_dir: bool,
     pub(crate) is_link: bool,
     /// Depth below the folder that is walked, from 1.
@@ -38,15 +38,15 @@ pub(crate) struct Visited {
 }
 
 /// Walks below `folder`, sorted by path, a folder before what it holds.
-pub(crate) fn walk(
+pub(crate) fn walk_folder(
     root: &Dir,
-    folder: Option<&WorkPath>,
+    folder: Option<&WorkspacePath>,
     depth_max: Option<usize>,
-    hidden: Hidden,
-) -> Result<impl Iterator<Item = Visited>, FileError> {
+    hidden: HiddenEntries,
+) -> Result<impl Iterator<Item = VisitedPath>, FileError> {
     use std::os::unix::ffi::OsStrExt as _;
     if let Some(folder) = folder {
-        let meta = root.metadata(super::files::os(folder)).map_err(|source| match source.kind() {
+        let meta = root.metadata(super::files::os_path(folder)).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => FileError::Missing(folder.clone()),
             _ => FileError::Io { path: folder.clone(), source },
         })?;
@@ -56,9 +56,9 @@ pub(crate) fn walk(
     }
     let within = folder.cloned();
     let below = within.clone();
-    let extra = folder.map_or(0, |folder| folder.parts().count());
-    let (base, mut builder) = builder(root);
-    let wanted = wanted(root, &base, hidden)?;
+    let extra = folder.map_or(0, |folder| folder.components().count());
+    let (base, mut builder) = walk_builder(root);
+    let wanted = visit_filter(root, &base, hidden)?;
     builder
         .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
         .sort_by_file_name(std::cmp::Ord::cmp);
@@ -76,14 +76,14 @@ pub(crate) fn walk(
     });
     Ok(builder.build().take(VISITED_MAX).filter_map(move |entry| {
         let entry = entry.ok()?;
-        let path = path_of(&base, &entry)?;
+        let path = workspace_path(&base, &entry)?;
         if let Some(folder) = &below
             && (path == *folder || !is_within(path.as_bytes(), folder.as_bytes()))
         {
             return None;
         }
         let kind = entry.file_type()?;
-        Some(Visited {
+        Some(VisitedPath {
             path,
             is_dir: kind.is_dir(),
             is_link: kind.is_symlink(),
@@ -93,7 +93,7 @@ pub(crate) fn walk(
 }
 
 /// A walk of the root by name alone; what is above the workspace or a user's own does not matter.
-fn builder(root: &Dir) -> (PathBuf, WalkBuilder) {
+fn walk_builder(root: &Dir) -> (PathBuf, WalkBuilder) {
     // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
     let base = PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
     let mut builder = WalkBuilder::new(&base);
@@ -102,10 +102,10 @@ fn builder(root: &Dir) -> (PathBuf, WalkBuilder) {
 }
 
 /// Whether a walk visits an entry, by the rules that ripgrep has.
-fn wanted(
+fn visit_filter(
     root: &Dir,
     base: &Path,
-    hidden: Hidden,
+    hidden: HiddenEntries,
 ) -> Result<impl Fn(&DirEntry) -> bool + Send + Sync + Clone + 'static, FileError> {
     use std::os::unix::ffi::OsStrExt as _;
     let files = IgnoreFiles::new(root).map_err(FileError::Root)?;
@@ -120,66 +120,66 @@ fn wanted(
             return false;
         }
         let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-        match files.judge(path.as_os_str().as_bytes(), is_dir) {
+        match files.match_path(path.as_os_str().as_bytes(), is_dir) {
             Match::Ignore(()) => false,
             Match::Whitelist(()) => true,
-            Match::None => hidden == Hidden::Show || !name.starts_with(b"."),
+            Match::None => hidden == HiddenEntries::Include || !name.starts_with(b"."),
         }
     })
 }
 
-fn path_of(base: &Path, entry: &DirEntry) -> Option<WorkPath> {
+fn workspace_path(base: &Path, entry: &DirEntry) -> Option<WorkspacePath> {
     use std::os::unix::ffi::OsStrExt as _;
-    WorkPath::new(entry.path().strip_prefix(base).ok()?.as_os_str().as_bytes().to_vec())
+    WorkspacePath::new(entry.path().strip_prefix(base).ok()?.as_os_str().as_bytes().to_vec())
 }
 
 /// Visits every file that is neither hidden nor a link, on several threads and in no order. Each thread makes a
 /// visitor of its own; one that answers [`WalkState::Quit`] ends the walk.
 pub(crate) fn walk_files<V>(root: &Dir, visitor: impl Fn() -> V + Sync)
 where
-    V: FnMut(WorkPath) -> WalkState + Send,
+    V: FnMut(WorkspacePath) -> WalkState + Send,
 {
-    let (base, mut builder) = builder(root);
+    let (base, mut builder) = walk_builder(root);
     // A handle that cannot be had twice can open nothing either.
-    let Ok(wanted) = wanted(root, &base, Hidden::Skip) else { return };
+    let Ok(wanted) = visit_filter(root, &base, HiddenEntries::Skip) else { return };
     // Two threads are enough to keep a small tree's names coming; beyond eight nothing is gained.
     let threads =
         std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, THREADS_MAX);
     builder.threads(threads).filter_entry(wanted);
-    builder.build_parallel().visit(&mut Threads { base: &base, visitor: &visitor });
+    builder.build_parallel().visit(&mut ThreadVisitors { base: &base, visitor: &visitor });
 }
 
 /// Threads of one walk at most.
 const THREADS_MAX: usize = 8;
 
 /// What hands each thread its visitor.
-struct Threads<'a, F> {
+struct ThreadVisitors<'a, F> {
     base: &'a Path,
     visitor: &'a F,
 }
 
-impl<'a, V, F> ParallelVisitorBuilder<'a> for Threads<'a, F>
+impl<'a, V, F> ParallelVisitorBuilder<'a> for ThreadVisitors<'a, F>
 where
-    V: FnMut(WorkPath) -> WalkState + Send + 'a,
+    V: FnMut(WorkspacePath) -> WalkState + Send + 'a,
     F: Fn() -> V + Sync,
 {
     fn build(&mut self) -> Box<dyn ParallelVisitor + 'a> {
-        Box::new(Thread { base: self.base, visitor: (self.visitor)() })
+        Box::new(ThreadVisitor { base: self.base, visitor: (self.visitor)() })
     }
 }
 
-struct Thread<'a, V> {
+struct ThreadVisitor<'a, V> {
     base: &'a Path,
     visitor: V,
 }
 
-impl<V: FnMut(WorkPath) -> WalkState + Send> ParallelVisitor for Thread<'_, V> {
+impl<V: FnMut(WorkspacePath) -> WalkState + Send> ParallelVisitor for ThreadVisitor<'_, V> {
     fn visit(&mut self, entry: Result<DirEntry, ignore::Error>) -> WalkState {
         let Ok(entry) = entry else { return WalkState::Continue };
         if !entry.file_type().is_some_and(|kind| kind.is_file()) {
             return WalkState::Continue;
         }
-        match path_of(self.base, &entry) {
+        match workspace_path(self.base, &entry) {
             Some(path) => (self.visitor)(path),
             None => WalkState::Continue,
         }
@@ -192,16 +192,16 @@ fn is_within(inner: &[u8], outer: &[u8]) -> bool {
 
 /// A glob: one without a slash is held against names, one with a slash against paths.
 #[derive(Debug)]
-pub(crate) struct PathGlob {
+pub(crate) struct FileGlob {
     matcher: GlobMatcher,
-    by_name: bool,
+    matches_name: bool,
     /// What names a folder means all below it.
-    below: Option<GlobMatcher>,
+    folder_matcher: Option<GlobMatcher>,
 }
 
-impl PathGlob {
+impl FileGlob {
     pub(crate) fn new(field: &str, text: &str) -> Result<Self, String> {
-        let text = crate::calls::within(text);
+        let text = crate::calls::strip_workspace_prefix(text);
         let text = text.strip_prefix("./").unwrap_or(text);
         let compiled = |text: &str| {
             let glob: Result<Glob, _> = globset::GlobBuilder::new(text).literal_separator(true).build();
@@ -211,15 +211,15 @@ impl PathGlob {
         let folder = text.trim_end_matches('/');
         let is_plain = text.ends_with('/') || !text.contains(['*', '?', '[', '{']);
         let below = if is_plain { Some(compiled(&format!("{folder}/**"))?) } else { None };
-        Ok(Self { matcher: compiled(folder)?, by_name: !folder.contains('/'), below })
+        Ok(Self { matcher: compiled(folder)?, matches_name: !folder.contains('/'), folder_matcher: below })
     }
 
-    pub(crate) fn is_match(&self, path: &WorkPath) -> bool {
-        let path = super::files::os(path);
-        if self.below.as_ref().is_some_and(|below| below.is_match(path)) {
+    pub(crate) fn is_match(&self, path: &WorkspacePath) -> bool {
+        let path = super::files::os_path(path);
+        if self.folder_matcher.as_ref().is_some_and(|below| below.is_match(path)) {
             return true;
         }
-        if self.by_name {
+        if self.matches_name {
             path.file_name().is_some_and(|name| self.matcher.is_match(name))
         } else {
             self.matcher.is_match(path)

@@ -4,13 +4,13 @@ use docket_schema::{ids::BlobHash, tool::LineCounts};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::envelope::{Proposal, check_content};
-use crate::calls::work_path;
+use super::proposal::{FileProposal, check_content};
+use crate::calls::parse_workspace_path;
 use crate::{
-    project::config_files::is_config,
+    project::config_files::is_config_file,
     tools::{
         context::tool_context::{ToolContext, ToolOutcome},
-        file_access::files::{FileError, load},
+        file_access::files::{FileError, load_file},
     },
 };
 
@@ -20,16 +20,16 @@ pub(crate) const DESCRIPTION: &str = "Makes a new file with the given content, a
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct CreateFileArgs {
     /// Path of the new file, relative to the workspace.
     path: String,
     /// The whole content.
     content: String,
 }
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+pub(crate) async fn run(context: ToolContext<'_>, args: CreateFileArgs) -> ToolOutcome {
     let fail = |text: String| ToolOutcome::error(NAME, text);
-    let path = match work_path(&args.path) {
+    let path = match parse_workspace_path(&args.path) {
         Ok(path) => path,
         Err(error) => return fail(error.to_string()),
     };
@@ -39,7 +39,7 @@ pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
     if let Err(text) = check_content("content", &args.path, &args.content, "Nothing was made") {
         return fail(text);
     }
-    let proposal = Proposal::new_file(context, path);
+    let proposal = FileProposal::for_new_file(context, path);
     let remark = match proposal.dry_run(None, args.content.as_bytes()).await {
         Ok(remark) => remark,
         Err(text) => return fail(text),
@@ -55,16 +55,16 @@ pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
             out.facts.lines =
                 Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
             out.facts.changed.push(path.clone());
-            out.seen(path, BlobHash::of(args.content.as_bytes()))
+            out.with_seen_file(path, BlobHash::of(args.content.as_bytes()))
         }
         Err(FileError::Exists(path))
-            if load(context.root, &path).is_ok_and(|file| file.bytes.trim_ascii().is_empty()) =>
+            if load_file(context.root, &path).is_ok_and(|file| file.bytes.trim_ascii().is_empty()) =>
         {
             fail(format!(
                 "`{path}` exists already and is empty: read it, then fill it with edit_file, with an empty search"
             ))
         }
-        Err(FileError::Exists(path)) if is_config(&path) => fail(format!(
+        Err(FileError::Exists(path)) if is_config_file(&path) => fail(format!(
             "`{path}` exists already and configures the project, so it is never replaced whole: read it, then \
              change the lines in question with edit_file"
         )),
@@ -80,81 +80,81 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn what_was_struck_out_is_not_written_back() {
-        let mut w = Workspace::new(&[]);
-        let out = w.call(NAME, json!({"path": "a.env", "content": "KEY=[REDACTED: AWS key]\n"}));
+    fn redaction_marks_are_not_written_back() {
+        let mut w = TestWorkspace::new(&[]);
+        let out = w.call_tool(NAME, json!({"path": "a.env", "content": "KEY=[REDACTED: AWS key]\n"}));
         assert!(out.is_error && out.text().contains("stands for a secret"), "{}", out.text());
         assert!(out.facts.changed.is_empty());
     }
 
     #[test]
-    fn a_file_is_made_once() {
-        let mut w = Workspace::new(&[]);
+    fn file_is_created_once() {
+        let mut w = TestWorkspace::new(&[]);
         let args = json!({"path": "src/deep/a.rs", "content": "fn a() {}\n"});
-        let out = w.call(NAME, args.clone());
+        let out = w.call_tool(NAME, args.clone());
         assert_eq!(out.text(), "created src/deep/a.rs (1 lines, 10 bytes)");
-        assert_eq!((w.read("src/deep/a.rs").as_str(), out.facts.changed.len()), ("fn a() {}\n", 1));
-        let again = w.call(NAME, args);
+        assert_eq!((w.read_file("src/deep/a.rs").as_str(), out.facts.changed.len()), ("fn a() {}\n", 1));
+        let again = w.call_tool(NAME, args);
         assert!(again.is_error && again.text().contains("edit_file"), "{}", again.text());
         // What a call made may be edited without being read again.
         let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
-        assert!(!w.call("edit_file", edit).is_error);
+        assert!(!w.call_tool("edit_file", edit).is_error);
     }
 
     #[test]
-    fn no_frame_is_written_into_a_new_file() {
-        let mut w = Workspace::new(&[]);
+    fn wrapper_markup_is_not_written_into_a_new_file() {
+        let mut w = TestWorkspace::new(&[]);
         for content in
             ["```python\nx = 1\n```\n", "     1| x = 1\n     2| y = 2\n", "# ... existing code ...\n"]
         {
-            let out = w.call(NAME, json!({"path": "a.py", "content": content}));
+            let out = w.call_tool(NAME, json!({"path": "a.py", "content": content}));
             assert!(out.is_error && out.text().contains("Nothing was made"), "{}", out.text());
         }
-        assert!(w.names().is_empty());
+        assert!(w.file_names().is_empty());
     }
 
     #[test]
-    fn an_empty_file_is_filled_by_an_edit() {
-        let mut w = Workspace::new(&[("a.py", ""), ("b.py", "\n")]);
+    fn empty_file_is_filled_by_an_edit() {
+        let mut w = TestWorkspace::new(&[("a.py", ""), ("b.py", "\n")]);
         for path in ["a.py", "b.py"] {
-            let out = w.call(NAME, json!({"path": path, "content": "x = 1\n"}));
+            let out = w.call_tool(NAME, json!({"path": path, "content": "x = 1\n"}));
             assert!(out.is_error && out.text().contains("with an empty search"), "{}", out.text());
-            w.call("read_file", json!({"path": path}));
+            w.call_tool("read_file", json!({"path": path}));
         }
-        let out =
-            w.call("edit_file", json!({"path": "a.py", "edits": [{"search": "", "replace": "x = 1\n"}]}));
+        let out = w
+            .call_tool("edit_file", json!({"path": "a.py", "edits": [{"search": "", "replace": "x = 1\n"}]}));
         assert!(!out.is_error, "{}", out.text());
-        let out = w.call("edit_file", json!({"path": "b.py", "patch": "@@ -0,0 +1 @@\n+x = 1\n"}));
+        let out = w.call_tool("edit_file", json!({"path": "b.py", "patch": "@@ -0,0 +1 @@\n+x = 1\n"}));
         assert!(!out.is_error, "{}", out.text());
-        assert_eq!((w.read("a.py").as_str(), w.read("b.py").as_str()), ("x = 1\n", "x = 1\n"));
+        assert_eq!((w.read_file("a.py").as_str(), w.read_file("b.py").as_str()), ("x = 1\n", "x = 1\n"));
     }
 
     #[test]
-    fn a_new_file_that_does_not_parse_is_told_or_refused() {
-        let mut w = Workspace::new(&[]);
-        let out = w.call(NAME, json!({"path": "a.json", "content": "{\n  \"a\": [1, 2\n}\n"}));
+    fn unparsable_new_file_is_reported_or_refused() {
+        let mut w = TestWorkspace::new(&[]);
+        let out = w.call_tool(NAME, json!({"path": "a.json", "content": "{\n  \"a\": [1, 2\n}\n"}));
         assert!(
             !out.is_error && out.text().contains("\nsyntax: the file has 1 error (JSON), at line "),
             "{}",
             out.text()
         );
         w.settings.refuse_syntax_errors = true;
-        let out = w.call(NAME, json!({"path": "b.rs", "content": "fn a( {}\n"}));
+        let out = w.call_tool(NAME, json!({"path": "b.rs", "content": "fn a( {}\n"}));
         assert!(
             out.is_error && out.text().contains("Nothing was made: syntax: the file would have"),
             "{}",
             out.text()
         );
-        assert_eq!(w.names(), ["a.json"]);
+        assert_eq!(w.file_names(), ["a.json"]);
     }
 
     #[test]
-    fn what_stands_there_is_never_replaced() {
-        let mut w = Workspace::new(&[("package.json", "{}\n"), ("file", "x")]);
-        w.link("dangling", "nowhere");
+    fn existing_file_is_never_replaced() {
+        let mut w = TestWorkspace::new(&[("package.json", "{}\n"), ("file", "x")]);
+        w.create_link("dangling", "nowhere");
         for (path, want) in [
             ("package.json", "configures the project"),
             ("dangling", "exists already"),
@@ -163,9 +163,9 @@ mod tests {
             ("../out", "not a path in the workspace"),
             ("folder/", "names a folder"),
         ] {
-            let out = w.call(NAME, json!({"path": path, "content": "y"}));
+            let out = w.call_tool(NAME, json!({"path": path, "content": "y"}));
             assert!(out.is_error && out.text().contains(want), "{path}: {}", out.text());
         }
-        assert_eq!(w.names().len(), 2 + usize::from(w.path("dangling").symlink_metadata().is_ok()));
+        assert_eq!(w.file_names().len(), 2 + usize::from(w.full_path("dangling").symlink_metadata().is_ok()));
     }
 }

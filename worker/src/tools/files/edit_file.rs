@@ -3,23 +3,23 @@
 use std::borrow::Cow;
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::BlobHash,
     tool::{EditLevel, LineCounts},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::envelope::Proposal;
-use crate::calls::work_path;
+use super::proposal::FileProposal;
+use crate::calls::parse_workspace_path;
 use crate::tools::{
     context::tool_context::{ToolContext, ToolOutcome},
     text::{
-        encoding::{Encoding, Held, held},
-        output::cut,
+        encoding::{FileContent, TextEncoding, classify_content},
+        output::cut_middle,
     },
 };
-use docket_edit::{Edit, Hint};
+use docket_edit::{Edit, EditHint};
 
 pub(crate) const NAME: &str = "edit_file";
 pub(crate) const DESCRIPTION: &str = "Changes a file that was read before. Each edit quotes lines of the file in \
@@ -32,7 +32,7 @@ const DIFF_CHARS_MAX: usize = 8000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct EditFileArgs {
     /// Path of the file, relative to the workspace.
     path: String,
     /// The edits, in any order; they must not overlap.
@@ -62,51 +62,56 @@ struct EditArgs {
 
 impl From<EditArgs> for Edit {
     fn from(args: EditArgs) -> Self {
-        let hint = Hint {
+        let hint = EditHint {
             near_line: args.near_line,
             occurrence: args.occurrence,
             replace_all: args.replace_all,
-            ..Hint::default()
+            ..EditHint::default()
         };
         Self { search: args.search, replace: args.replace, hint }
     }
 }
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    match apply(context, args).await {
+pub(crate) async fn run(context: ToolContext<'_>, args: EditFileArgs) -> ToolOutcome {
+    match apply_edits(context, args).await {
         Ok(outcome) => outcome,
         Err(text) => ToolOutcome::error(NAME, text),
     }
 }
 
-async fn apply(context: ToolContext<'_>, args: Args) -> Result<ToolOutcome, String> {
-    let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let proposal = Proposal::of_read(context, path)?;
+async fn apply_edits(context: ToolContext<'_>, args: EditFileArgs) -> Result<ToolOutcome, String> {
+    let path = parse_workspace_path(&args.path).map_err(|error| error.to_string())?;
+    let proposal = FileProposal::for_read_file(context, path)?;
     let path = &proposal.path;
-    let edits = planned(&path.to_string(), args.edits, args.patch.as_deref())?;
-    let (before, encoding) = editable(path, proposal.old())?;
-    let applied = docket_edit::apply(&before, &edits).map_err(|error| error.to_string())?;
+    let edits = planned_edits(&path.to_string(), args.edits, args.patch.as_deref())?;
+    let (before, encoding) = editable_text(path, proposal.old_bytes())?;
+    let applied = docket_edit::apply_edits(&before, &edits).map_err(|error| error.to_string())?;
     let remark = proposal.dry_run(Some(&before), &applied.after).await?;
-    let after = written(path, encoding, &applied.after)?;
-    let mut outcome = if after == proposal.old() {
+    let after = encode_edited(path, encoding, &applied.after)?;
+    let mut outcome = if after == proposal.old_bytes() {
         ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"))
     } else {
         proposal.commit(&after).map_err(|error| error.to_string())?;
-        changed(&path.to_string(), &before, &applied, &remark)
+        edit_outcome(&path.to_string(), &before, &applied, &remark)
     };
-    if after != proposal.old() {
+    if after != proposal.old_bytes() {
         outcome.facts.changed.push(path.clone());
     }
-    outcome.facts.edit_level = Some(applied.level());
-    Ok(outcome.seen(path.clone(), BlobHash::of(&after)))
+    outcome.facts.edit_level = Some(applied.loosest_level());
+    Ok(outcome.with_seen_file(path.clone(), BlobHash::of(&after)))
 }
 
 /// What the edit engine works on: the file's bytes, or its text in UTF-8 where it is in another encoding.
 /// That is certain to come back to the same bytes where nothing is changed.
-pub(crate) fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, Encoding), String> {
-    match held(bytes) {
-        Held::Data(kind) => Err(format!("`{path}` is {kind} and is not edited: change it by a command")),
-        Held::Text(text, encoding) if encoding.is_transcoded() => {
+pub(crate) fn editable_text<'a>(
+    path: &WorkspacePath,
+    bytes: &'a [u8],
+) -> Result<(Cow<'a, [u8]>, TextEncoding), String> {
+    match classify_content(bytes) {
+        FileContent::Binary(kind) => {
+            Err(format!("`{path}` is {kind} and is not edited: change it by a command"))
+        }
+        FileContent::Text(text, encoding) if encoding.is_transcoded() => {
             if encoding.encode(&text).as_deref() != Ok(bytes) {
                 return Err(format!(
                     "`{path}` is not edited: not all of it is text in its encoding, and an edit would change more \
@@ -115,14 +120,14 @@ pub(crate) fn editable<'a>(path: &WorkPath, bytes: &'a [u8]) -> Result<(Cow<'a, 
             }
             Ok((text.into_owned().into_bytes().into(), encoding))
         }
-        Held::Text(_, encoding) => Ok((bytes.into(), encoding)),
+        FileContent::Text(_, encoding) => Ok((bytes.into(), encoding)),
     }
 }
 
 /// The file's bytes of what the edit engine made.
-pub(crate) fn written<'a>(
-    path: &WorkPath,
-    encoding: Encoding,
+pub(crate) fn encode_edited<'a>(
+    path: &WorkspacePath,
+    encoding: TextEncoding,
     after: &'a [u8],
 ) -> Result<Cow<'a, [u8]>, String> {
     if !encoding.is_transcoded() {
@@ -139,17 +144,17 @@ pub(crate) fn written<'a>(
 }
 
 /// The edits of a call, from whichever of the two arguments holds them.
-fn planned(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
+fn planned_edits(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
     match (edits, patch.filter(|patch| !patch.trim().is_empty())) {
         (Some(edits), None) => Ok(edits.into_iter().map(Edit::from).collect()),
-        (None, Some(patch)) => docket_edit::read_patch(Some(path), patch).map_err(|error| error.to_string()),
+        (None, Some(patch)) => docket_edit::parse_patch(Some(path), patch).map_err(|error| error.to_string()),
         (Some(_), Some(_)) => Err("edits and patch were both given: give one of them".to_owned()),
         (None, None) => Err("there is nothing to change: give edits, a list of {search, replace}".to_owned()),
     }
 }
 
-fn changed(name: &str, before: &[u8], applied: &docket_edit::Applied, remark: &str) -> ToolOutcome {
-    let note = match applied.level() {
+fn edit_outcome(name: &str, before: &[u8], applied: &docket_edit::AppliedEdits, remark: &str) -> ToolOutcome {
+    let note = match applied.loosest_level() {
         EditLevel::AlreadyApplied => "already applied",
         EditLevel::Exact => "matched exactly",
         EditLevel::Whitespace => "matched but for white space",
@@ -157,21 +162,21 @@ fn changed(name: &str, before: &[u8], applied: &docket_edit::Applied, remark: &s
         EditLevel::Fuzzy => "matched only by similarity: check the diff",
     };
     let head = format!("edited {name} ({note})\n{remark}");
-    with_diff(&head, name, before, &applied.after)
+    outcome_with_diff(&head, name, before, &applied.after)
 }
 
 /// An answer of a change: its head, then what it changed.
-pub(crate) fn with_diff(head: &str, name: &str, before: &[u8], after: &[u8]) -> ToolOutcome {
+pub(crate) fn outcome_with_diff(head: &str, name: &str, before: &[u8], after: &[u8]) -> ToolOutcome {
     let diff = docket_edit::unified_diff(name, before, after);
-    let lines = count(&diff);
-    let (shown, was_cut) = cut(&diff, DIFF_CHARS_MAX);
+    let lines = count_changed_lines(&diff);
+    let (shown, was_cut) = cut_middle(&diff, DIFF_CHARS_MAX);
     let mut outcome = ToolOutcome::ok(format!("{head}{shown}"));
-    outcome.full = was_cut.then(|| diff.into_bytes());
+    outcome.full_output = was_cut.then(|| diff.into_bytes());
     outcome.facts.lines = Some(lines);
     outcome
 }
 
-fn count(diff: &str) -> LineCounts {
+fn count_changed_lines(diff: &str) -> LineCounts {
     let body = || diff.lines().skip(2);
     let number =
         |sign: char| u32::try_from(body().filter(|line| line.starts_with(sign)).count()).unwrap_or(u32::MAX);
@@ -184,45 +189,52 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::{Workspace, has};
+    use crate::tools::testing::{TestWorkspace, has_program};
 
     #[test]
-    fn an_edit_is_made_and_shown() {
-        let mut w = Workspace::new(&[("a.py", "def f():\r\n    return 1\r\n")]);
-        w.chmod("a.py", 0o755);
-        w.call("read_file", json!({"path": "a.py"}));
-        let out =
-            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "return 1", "replace": "return 2"}]}));
+    fn edit_is_applied_and_shown() {
+        let mut w = TestWorkspace::new(&[("a.py", "def f():\r\n    return 1\r\n")]);
+        w.set_mode("a.py", 0o755);
+        w.call_tool("read_file", json!({"path": "a.py"}));
+        let out = w.call_tool(
+            NAME,
+            json!({"path": "a.py", "edits": [{"search": "return 1", "replace": "return 2"}]}),
+        );
         assert!(out.text().contains("-    return 1\r\n+    return 2\r\n"), "{}", out.text());
-        assert_eq!((w.read("a.py").as_str(), w.mode("a.py")), ("def f():\r\n    return 2\r\n", 0o755));
+        assert_eq!(
+            (w.read_file("a.py").as_str(), w.file_mode("a.py")),
+            ("def f():\r\n    return 2\r\n", 0o755)
+        );
         assert_eq!(out.facts.lines, Some(LineCounts { added: 1, removed: 1 }));
         assert_eq!(out.facts.edit_level, Some(EditLevel::Exact));
         // What it wrote counts as read.
-        let out =
-            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "return 2", "replace": "return 3"}]}));
+        let out = w.call_tool(
+            NAME,
+            json!({"path": "a.py", "edits": [{"search": "return 2", "replace": "return 3"}]}),
+        );
         assert!(!out.is_error, "{}", out.text());
     }
 
     #[test]
-    fn reading_comes_before_writing() {
-        let mut w = Workspace::new(&[("a", "one\n")]);
+    fn file_must_be_read_before_it_is_edited() {
+        let mut w = TestWorkspace::new(&[("a", "one\n")]);
         let edit = json!({"path": "a", "edits": [{"search": "one", "replace": "two"}]});
-        let out = w.call(NAME, edit.clone());
+        let out = w.call_tool(NAME, edit.clone());
         assert!(out.is_error && out.text().contains("was not read in this run"), "{}", out.text());
-        w.call("read_file", json!({"path": "a"}));
-        w.write("a", "one\nmore\n");
-        let out = w.call(NAME, edit.clone());
+        w.call_tool("read_file", json!({"path": "a"}));
+        w.write_file("a", "one\nmore\n");
+        let out = w.call_tool(NAME, edit.clone());
         assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
-        w.call("read_file", json!({"path": "a"}));
-        assert!(!w.call(NAME, edit).is_error);
-        assert_eq!(w.read("a"), "two\nmore\n");
+        w.call_tool("read_file", json!({"path": "a"}));
+        assert!(!w.call_tool(NAME, edit).is_error);
+        assert_eq!(w.read_file("a"), "two\nmore\n");
     }
 
     #[test]
-    fn a_refusal_changes_nothing_and_quotes_the_file() {
-        let mut w = Workspace::new(&[("a", "alpha beta gamma\ndelta epsilon\n")]);
-        w.call("read_file", json!({"path": "a"}));
-        let out = w.call(
+    fn refused_edit_changes_nothing_and_quotes_the_file() {
+        let mut w = TestWorkspace::new(&[("a", "alpha beta gamma\ndelta epsilon\n")]);
+        w.call_tool("read_file", json!({"path": "a"}));
+        let out = w.call_tool(
             NAME,
             json!({"path": "a", "edits": [
                 {"search": "delta epsilon", "replace": "x"},
@@ -231,31 +243,34 @@ mod tests {
         );
         assert!(out.is_error && out.text().contains("     1| alpha beta gamma"), "{}", out.text());
         assert!(out.text().contains("edit 2 of 2") && out.facts.error_signature.is_some());
-        assert_eq!(w.read("a"), "alpha beta gamma\ndelta epsilon\n");
-        assert_eq!(w.names(), ["a"]);
+        assert_eq!(w.read_file("a"), "alpha beta gamma\ndelta epsilon\n");
+        assert_eq!(w.file_names(), ["a"]);
     }
 
     #[test]
-    fn arguments_deep_inside_are_named() {
-        let mut w = Workspace::new(&[("a", "1\n")]);
-        let out = w.call(NAME, json!({"path": "a", "edits": [{"search": 1, "replace": "x", "all": true}]}));
+    fn nested_argument_errors_name_the_field() {
+        let mut w = TestWorkspace::new(&[("a", "1\n")]);
+        let out =
+            w.call_tool(NAME, json!({"path": "a", "edits": [{"search": 1, "replace": "x", "all": true}]}));
         let text = out.text();
         assert!(
             text.contains("`edits[0].search` must be string") && text.contains("`edits[0].all` is unknown"),
             "{text}"
         );
-        assert!(w.call(NAME, json!({"path": "a", "edits": []})).text().contains("`edits` needs at least 1"));
+        assert!(
+            w.call_tool(NAME, json!({"path": "a", "edits": []})).text().contains("`edits` needs at least 1")
+        );
     }
 
     #[test]
-    fn a_patch_may_stand_in_place_of_edits() {
-        let mut w = Workspace::new(&[("src/a.py", "def f():\n    return 1\n")]);
-        w.call("read_file", json!({"path": "src/a.py"}));
+    fn patch_is_accepted_in_place_of_edits() {
+        let mut w = TestWorkspace::new(&[("src/a.py", "def f():\n    return 1\n")]);
+        w.call_tool("read_file", json!({"path": "src/a.py"}));
         let patch =
             "--- a/src/a.py\n+++ b/src/a.py\n@@ -9,2 +9,2 @@\n def f():\n-    return 1\n+    return 2\n";
-        let out = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        let out = w.call_tool(NAME, json!({"path": "src/a.py", "patch": patch}));
         assert!(!out.is_error, "{}", out.text());
-        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+        assert_eq!(w.read_file("src/a.py"), "def f():\n    return 2\n");
         let edits = json!([{"search": "2", "replace": "3"}]);
         for (args, want) in [
             (json!({"path": "src/a.py", "patch": patch, "edits": edits}), "give one of them"),
@@ -263,23 +278,23 @@ mod tests {
             (json!({"path": "src/a.py", "patch": patch.replace("a.py", "b.py")}), "one call for each file"),
             (json!({"path": "src/a.py", "patch": "@@\n-gone()\n+x\n"}), "Nothing was changed: "),
         ] {
-            let out = w.call(NAME, args);
+            let out = w.call_tool(NAME, args);
             assert!(out.is_error && out.text().contains(want), "{}", out.text());
         }
-        let again = w.call(NAME, json!({"path": "src/a.py", "patch": patch}));
+        let again = w.call_tool(NAME, json!({"path": "src/a.py", "patch": patch}));
         assert!(again.text().contains("already reads so"), "{}", again.text());
-        assert_eq!(w.read("src/a.py"), "def f():\n    return 2\n");
+        assert_eq!(w.read_file("src/a.py"), "def f():\n    return 2\n");
     }
 
     #[test]
-    fn a_file_keeps_its_encoding_and_its_other_bytes() {
+    fn file_keeps_its_encoding_and_other_bytes() {
         let utf16 = |text: &str| {
             let units = text.encode_utf16().flat_map(u16::to_le_bytes);
             b"\xff\xfe".iter().copied().chain(units).collect::<Vec<u8>>()
         };
         let text = "eins \u{e9}\r\nzwei \u{fc}\r\ndrei";
         let edited = "eins \u{e9}\r\nzw\u{f6}lf \u{fc}\r\ndrei";
-        let mut w = Workspace::new(&[]);
+        let mut w = TestWorkspace::new(&[]);
         let latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).expect("Latin-1")).collect();
         let with_bom = |text: &str| format!("\u{feff}{text}").into_bytes();
         let cases: [(&str, Vec<u8>, Vec<u8>); 3] = [
@@ -288,31 +303,31 @@ mod tests {
             ("bom", with_bom(text), with_bom(edited)),
         ];
         for (path, before, after) in cases {
-            w.write(path, &before);
-            w.call("read_file", json!({"path": path}));
+            w.write_file(path, &before);
+            w.call_tool("read_file", json!({"path": path}));
             let edit = |search: &str, replace: &str| json!({"path": path, "edits": [{"search": search, "replace": replace}]});
-            let out = w.call(NAME, edit("zwei \u{fc}", "zw\u{f6}lf \u{fc}"));
+            let out = w.call_tool(NAME, edit("zwei \u{fc}", "zw\u{f6}lf \u{fc}"));
             assert!(!out.is_error && out.text().contains("+zw\u{f6}lf \u{fc}"), "{}", out.text());
-            assert_eq!(std::fs::read(w.path(path)).expect("reads"), after, "{path}");
+            assert_eq!(std::fs::read(w.full_path(path)).expect("reads"), after, "{path}");
             // What it wrote counts as read: the hash is that of the bytes, not of the text.
-            assert!(!w.call(NAME, edit("zw\u{f6}lf", "zwei")).is_error);
-            assert_eq!(std::fs::read(w.path(path)).expect("reads"), before, "{path}");
+            assert!(!w.call_tool(NAME, edit("zw\u{f6}lf", "zwei")).is_error);
+            assert_eq!(std::fs::read(w.full_path(path)).expect("reads"), before, "{path}");
         }
         let out =
-            w.call(NAME, json!({"path": "latin", "edits": [{"search": "zwei", "replace": "\u{263a}"}]}));
+            w.call_tool(NAME, json!({"path": "latin", "edits": [{"search": "zwei", "replace": "\u{263a}"}]}));
         assert!(
             out.is_error && out.text().contains("`\u{263a}` cannot be written in Windows-1252"),
             "{}",
             out.text()
         );
-        assert_eq!(std::fs::read(w.path("latin")).expect("reads"), latin(text));
+        assert_eq!(std::fs::read(w.full_path("latin")).expect("reads"), latin(text));
         // Half a character of UTF-16, and half a unit: no text that comes back to the byte.
         for bad in [&b"\xff\xfea\0\0\xd8b\0"[..], b"\xff\xfea\0b"] {
-            w.write("half", bad);
-            w.call("read_file", json!({"path": "half"}));
-            let out = w.call(NAME, json!({"path": "half", "edits": [{"search": "a", "replace": "c"}]}));
+            w.write_file("half", bad);
+            w.call_tool("read_file", json!({"path": "half"}));
+            let out = w.call_tool(NAME, json!({"path": "half", "edits": [{"search": "a", "replace": "c"}]}));
             assert!(out.is_error && out.text().contains("Convert the file"), "{}", out.text());
-            assert_eq!(std::fs::read(w.path("half")).expect("reads"), bad);
+            assert_eq!(std::fs::read(w.full_path("half")).expect("reads"), bad);
         }
     }
 
@@ -320,29 +335,29 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Whatever bytes a file has: an edit that is made changes its line and no other byte.
         #[test]
-        fn an_edit_of_any_bytes_changes_its_line_only(
+        fn edit_of_any_bytes_changes_only_its_line(
             before in prop::collection::vec(any::<u8>(), 0..60), after in prop::collection::vec(any::<u8>(), 0..60)
         ) {
-            let mut w = Workspace::new(&[]);
+            let mut w = TestWorkspace::new(&[]);
             let bytes = [&before[..], b"\nUNIQUE mark\n", &after].concat();
-            w.write("f", &bytes);
-            w.call("read_file", json!({"path": "f"}));
+            w.write_file("f", &bytes);
+            w.call_tool("read_file", json!({"path": "f"}));
             let edits = json!([{"search": "UNIQUE mark", "replace": "another mark"}]);
-            let out = w.call(NAME, json!({"path": "f", "edits": edits}));
+            let out = w.call_tool(NAME, json!({"path": "f", "edits": edits}));
             let want = if out.is_error { bytes } else { [&before[..], b"\nanother mark\n", &after].concat() };
-            prop_assert_eq!(std::fs::read(w.path("f")).expect("reads"), want, "{}", out.text());
+            prop_assert_eq!(std::fs::read(w.full_path("f")).expect("reads"), want, "{}", out.text());
         }
     }
 
     #[test]
-    fn an_edit_that_breaks_the_syntax_is_told_or_refused() {
+    fn edit_that_breaks_the_syntax_is_reported_or_refused() {
         let text = "def f(a):\n    return g(a)\n";
-        let mut w = Workspace::new(&[("a.py", text)]);
-        w.call("read_file", json!({"path": "a.py"}));
+        let mut w = TestWorkspace::new(&[("a.py", text)]);
+        w.call_tool("read_file", json!({"path": "a.py"}));
         let edit = |search: &str, replace: &str| json!({"path": "a.py", "edits": [{"search": search, "replace": replace}]});
-        let out = w.call(NAME, edit("g(a)", "g(a, 1)"));
+        let out = w.call_tool(NAME, edit("g(a)", "g(a, 1)"));
         assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
-        let out = w.call(NAME, edit("g(a, 1)", "g(a, 1"));
+        let out = w.call_tool(NAME, edit("g(a, 1)", "g(a, 1"));
         assert!(!out.is_error, "{}", out.text());
         let text = out.text();
         let told = text.lines().nth(1).expect("a second line");
@@ -350,58 +365,60 @@ mod tests {
         assert!(told.ends_with(": return g(a, 1"), "{told}");
         // What is not made worse is nobody's news, and mending is always allowed.
         w.settings.refuse_syntax_errors = true;
-        let out = w.call(NAME, edit("def f(a)", "def f(a, b)"));
+        let out = w.call_tool(NAME, edit("def f(a)", "def f(a, b)"));
         assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
-        let out = w.call(NAME, edit("g(a, 1", "g(a, 1)"));
+        let out = w.call_tool(NAME, edit("g(a, 1", "g(a, 1)"));
         assert!(!out.is_error, "{}", out.text());
-        let out = w.call(NAME, edit("return", "return return"));
+        let out = w.call_tool(NAME, edit("return", "return return"));
         assert!(
             out.is_error && out.text().contains("Nothing was changed: syntax: the edit would add"),
             "{}",
             out.text()
         );
         assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
-        assert_eq!(w.read("a.py"), "def f(a, b):\n    return g(a, 1)\n");
+        assert_eq!(w.read_file("a.py"), "def f(a, b):\n    return g(a, 1)\n");
         // What the language's own parser takes is never refused: here the grammar is behind it.
-        if has("rustfmt") {
-            let ahead = crate::tools::checks::gate::AHEAD;
+        if has_program("rustfmt") {
+            let ahead = crate::tools::checks::syntax_check::NEWER_RUST;
             assert!(matches!(
-                crate::syntax::compare("a.rs", None, ahead.as_bytes()),
-                crate::syntax::Verdict::Worse(_)
+                crate::syntax::compare_syntax("a.rs", None, ahead.as_bytes()),
+                crate::syntax::SyntaxVerdict::Worse(_)
             ));
-            w.write("a.rs", "fn f() {}\n");
-            w.call("read_file", json!({"path": "a.rs"}));
+            w.write_file("a.rs", "fn f() {}\n");
+            w.call_tool("read_file", json!({"path": "a.rs"}));
             let edits = json!([{"search": "fn f() {}", "replace": ahead.trim_end()}]);
-            let out = w.call(NAME, json!({"path": "a.rs", "edits": edits}));
+            let out = w.call_tool(NAME, json!({"path": "a.rs", "edits": edits}));
             assert!(!out.is_error && out.text().contains("but rustfmt takes it"), "{}", out.text());
         }
     }
 
     #[test]
-    fn a_file_too_large_to_parse_is_said_to_be() {
+    fn file_too_large_to_parse_is_reported() {
         let line = "x = 1\n";
-        let mut w = Workspace::new(&[("a.py", &line.repeat(180_000))]);
-        w.write("a.py", format!("first = 1\n{}", line.repeat(180_000)));
-        w.call("read_file", json!({"path": "a.py"}));
-        let out =
-            w.call(NAME, json!({"path": "a.py", "edits": [{"search": "first = 1", "replace": "first = ("}]}));
+        let mut w = TestWorkspace::new(&[("a.py", &line.repeat(180_000))]);
+        w.write_file("a.py", format!("first = 1\n{}", line.repeat(180_000)));
+        w.call_tool("read_file", json!({"path": "a.py"}));
+        let out = w.call_tool(
+            NAME,
+            json!({"path": "a.py", "edits": [{"search": "first = 1", "replace": "first = ("}]}),
+        );
         assert!(out.text().contains("syntax: not checked: 1080010 bytes"), "{}", out.text());
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn whatever_is_asked_the_file_is_whole(
+        fn arbitrary_edits_never_corrupt_the_file(
             before in "[ab\n ]{0,40}", search in "[ab\n ]{0,8}", replace in "[abc\n ]{0,8}"
         ) {
-            let mut w = Workspace::new(&[("f", &before)]);
-            w.call("read_file", json!({"path": "f"}));
-            let out = w.call(NAME, json!({"path": "f", "edits": [{"search": search, "replace": replace}]}));
+            let mut w = TestWorkspace::new(&[("f", &before)]);
+            w.call_tool("read_file", json!({"path": "f"}));
+            let out = w.call_tool(NAME, json!({"path": "f", "edits": [{"search": search, "replace": replace}]}));
             if out.is_error {
-                prop_assert_eq!(w.read("f"), before);
+                prop_assert_eq!(w.read_file("f"), before);
                 prop_assert!(out.facts.changed.is_empty());
             }
-            prop_assert_eq!(w.names(), ["f"]);
+            prop_assert_eq!(w.file_names(), ["f"]);
         }
     }
 }

@@ -8,10 +8,10 @@ use docket_schema::message::CallId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::calls::bare_call;
+use crate::calls::parse_call_reference;
 use crate::tools::{
     context::tool_context::{ToolContext, ToolOutcome},
-    text::output::{cut_line, visible},
+    text::output::{cut_line, escape_hidden},
 };
 
 pub(crate) const NAME: &str = "read_output";
@@ -26,7 +26,7 @@ const ANSWER_CHARS_MAX: usize = 40_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct ReadOutputArgs {
     /// The call, as a result names it: t3-0, or output:t3-0.
     call: String,
     /// The first line, from 1; with bytes the first byte, from 0. The begin where it is left out.
@@ -42,29 +42,29 @@ pub(crate) struct Args {
     bytes: Option<u64>,
 }
 
-pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    window(context, args).map_or_else(|text| ToolOutcome::error(NAME, text), ToolOutcome::ok)
+pub(crate) fn run(context: ToolContext<'_>, args: &ReadOutputArgs) -> ToolOutcome {
+    read_window(context, args).map_or_else(|text| ToolOutcome::error(NAME, text), ToolOutcome::ok)
 }
 
-fn window(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
-    let call = bare_call(&args.call);
+fn read_window(context: ToolContext<'_>, args: &ReadOutputArgs) -> Result<String, String> {
+    let call = parse_call_reference(&args.call);
     let whole = match context.outputs.get(&call) {
         Some(Ok(bytes)) => bytes,
         Some(Err(why)) => return Err(format!("the output of {call} cannot be had now: {why}")),
-        None => return Err(format!("there is no output of a call `{}` in this run", shown(&call))),
+        None => return Err(format!("there is no output of a call `{}` in this run", shorten_call_id(&call))),
     };
     match (args.lines, args.bytes) {
         (Some(_), Some(_)) => Err("`lines` and `bytes` were both given: give one of them".to_owned()),
-        (lines, None) => lines_of(&call, whole, args.from.unwrap_or(1), lines.unwrap_or(LINES_DEFAULT)),
-        (None, Some(bytes)) => bytes_of(&call, whole, args.from.unwrap_or(0), bytes),
+        (lines, None) => format_lines(&call, whole, args.from.unwrap_or(1), lines.unwrap_or(LINES_DEFAULT)),
+        (None, Some(bytes)) => format_bytes(&call, whole, args.from.unwrap_or(0), bytes),
     }
 }
 
-fn shown(call: &CallId) -> String {
+fn shorten_call_id(call: &CallId) -> String {
     call.0.chars().take(80).collect()
 }
 
-fn lines_of(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String, String> {
+fn format_lines(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String, String> {
     let text = String::from_utf8_lossy(whole);
     let lines: Vec<&str> = text.lines().collect();
     let total = lines.len() as u64;
@@ -81,7 +81,7 @@ fn lines_of(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String
         if out.len() > ANSWER_CHARS_MAX {
             break;
         }
-        out.push_str(&cut_line(&visible(line), LINE_CHARS_MAX));
+        out.push_str(&cut_line(&escape_hidden(line), LINE_CHARS_MAX));
         out.push('\n');
         last += 1;
     }
@@ -89,7 +89,7 @@ fn lines_of(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String
     Ok(format!("output of {call}: lines {from} to {last} of {total}{more}\n{out}"))
 }
 
-fn bytes_of(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String, String> {
+fn format_bytes(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String, String> {
     let total = whole.len();
     if total == 0 {
         return Ok(format!("the output of {call} is empty"));
@@ -102,7 +102,7 @@ fn bytes_of(call: &CallId, whole: &[u8], from: u64, count: u64) -> Result<String
     let text = String::from_utf8_lossy(&whole[first..last]);
     let more = if last < total { format!(", go on with from = {last}") } else { String::new() };
     let head = format!("output of {call}: bytes {first} to {} of {total}{more}\n", last - 1);
-    Ok(head + &text.split('\n').map(visible).collect::<Vec<_>>().join("\n"))
+    Ok(head + &text.split('\n').map(escape_hidden).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]
@@ -110,26 +110,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn an_output_is_read_in_windows_of_lines_or_bytes() {
-        let mut w = Workspace::new(&[]);
+    fn output_is_read_in_windows_of_lines_or_bytes() {
+        let mut w = TestWorkspace::new(&[]);
         let lines: String = (1..=900).map(|n| format!("said {n}\n")).collect();
         w.outputs.insert(CallId("t3-0".into()), Ok(lines.into()));
-        let out = w.call(NAME, json!({"call": "t3-0", "from": 400, "lines": 2}));
+        let out = w.call_tool(NAME, json!({"call": "t3-0", "from": 400, "lines": 2}));
         assert_eq!(
             out.text(),
             "output of t3-0: lines 400 to 401 of 900, go on with from = 402\nsaid 400\nsaid 401\n"
         );
-        let out = w.call(NAME, json!({"call": "output:t3-0", "from": 899}));
+        let out = w.call_tool(NAME, json!({"call": "output:t3-0", "from": 899}));
         assert_eq!(out.text(), "output of t3-0: lines 899 to 900 of 900\nsaid 899\nsaid 900\n");
         assert!(
-            w.call(NAME, json!({"call": "t3-0"}))
+            w.call_tool(NAME, json!({"call": "t3-0"}))
                 .text()
                 .contains("lines 1 to 200 of 900, go on with from = 201")
         );
-        let out = w.call(NAME, json!({"call": "t3-0", "from": 5, "bytes": 4}));
+        let out = w.call_tool(NAME, json!({"call": "t3-0", "from": 5, "bytes": 4}));
         assert!(out.text().ends_with("bytes 5 to 8 of 7992, go on with from = 9\n1\nsa"), "{}", out.text());
         for (args, want) in [
             (json!({"call": "t3-0", "from": 901}), "the lines 1 to 900"),
@@ -140,24 +140,25 @@ mod tests {
             (json!({"call": "../../etc/passwd"}), "no output of a call"),
             (json!({"call": "t3-0", "lines": 5000}), "at most 2000"),
         ] {
-            let out = w.call(NAME, args.clone());
+            let out = w.call_tool(NAME, args.clone());
             assert!(out.is_error && out.text().contains(want), "{args}: {}", out.text());
         }
     }
 
     #[test]
-    fn no_answer_is_too_long_and_nothing_in_it_hides() {
-        let mut w = Workspace::new(&[]);
+    fn answer_is_bounded_and_hidden_characters_are_escaped() {
+        let mut w = TestWorkspace::new(&[]);
         w.outputs.insert(CallId("t1-0".into()), Ok("x".repeat(3_000_000).into()));
         w.outputs.insert(CallId("t1-1".into()), Ok("abcdefghi\n".repeat(50_000).into()));
         w.outputs.insert(CallId("t1-2".into()), Ok("a\u{202e}b\x1b[2J".into()));
         w.outputs.insert(CallId("t1-3".into()), Err("the coordinator is away".into()));
-        assert!(w.call(NAME, json!({"call": "t1-0"})).text().contains("more characters]"));
+        assert!(w.call_tool(NAME, json!({"call": "t1-0"})).text().contains("more characters]"));
         assert!(
-            w.call(NAME, json!({"call": "t1-0", "bytes": 40_000, "from": 2_999_000})).content.len() < 2000
+            w.call_tool(NAME, json!({"call": "t1-0", "bytes": 40_000, "from": 2_999_000})).content.len()
+                < 2000
         );
-        assert!(w.call(NAME, json!({"call": "t1-1", "lines": 2000})).content.len() < 41_000);
-        assert!(w.call(NAME, json!({"call": "t1-2"})).text().ends_with("a\\u{202e}b\\u{1b}[2J\n"));
-        assert!(w.call(NAME, json!({"call": "t1-3"})).text().contains("the coordinator is away"));
+        assert!(w.call_tool(NAME, json!({"call": "t1-1", "lines": 2000})).content.len() < 41_000);
+        assert!(w.call_tool(NAME, json!({"call": "t1-2"})).text().ends_with("a\\u{202e}b\\u{1b}[2J\n"));
+        assert!(w.call_tool(NAME, json!({"call": "t1-3"})).text().contains("the coordinator is away"));
     }
 }

@@ -2,19 +2,19 @@
 //! told of it. The figures stand in the result's facts, for engines; the text is for whoever reviews.
 
 use docket_schema::{
-    artifact::{Changes, FileChanged, FileDiff, Hunk},
-    content::WorkPath,
+    artifact::{FileChangeKind, FileDiff, Hunk, WorkspaceChanges},
+    content::WorkspacePath,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::tools::{
     context::{
-        base_view::Was,
+        base_view::BaseEntry,
         tool_context::{ToolContext, ToolOutcome},
     },
-    file_access::files::{FileError, load},
-    text::encoding::{Held, held},
+    file_access::files::{FileError, load_file},
+    text::encoding::{FileContent, classify_content},
 };
 use docket_edit::unified_diff;
 
@@ -25,30 +25,30 @@ pub(crate) const DESCRIPTION: &str = "Shows what differs from the tree that the 
 /// Bytes of the text: what a reviewer's request can hold beside the rest.
 const TEXT_BYTES_MAX: usize = 96 * 1024;
 /// Bytes of one file's difference: none that somebody generated is to hide the others.
-const SHOWN_BYTES_MAX: usize = 24 * 1024;
+const FILE_DIFF_BYTES_MAX: usize = 24 * 1024;
 /// Files that are named of those that are not shown.
-const NAMED_MAX: usize = 40;
+const NAMED_FILES_MAX: usize = 40;
 /// Largest file that is compared line by line, in bytes.
-const FILE_BYTES_MAX: usize = 1024 * 1024;
+const COMPARED_BYTES_MAX: usize = 1024 * 1024;
 /// Places that are listed: an event holds them.
 const HUNKS_MAX: usize = 500;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct ShowChangesArgs {
     /// Paths that are named and not shown, for policy lets nobody read them.
     #[serde(default)]
     leave_out: Vec<String>,
 }
 
-pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    let mut changes = Changes { more: context.base.more, ..Changes::default() };
+pub(crate) fn run(context: ToolContext<'_>, args: &ShowChangesArgs) -> ToolOutcome {
+    let mut changes = WorkspaceChanges { more: context.base.omitted_count, ..WorkspaceChanges::default() };
     let (mut text, mut unshown) = (String::new(), Vec::new());
-    for (path, was) in &context.base.before {
-        let Some((change, mode, diff)) = compared(context, path, was) else { continue };
-        let (added, removed) = counted(&diff);
+    for (path, was) in &context.base.base_entries {
+        let Some((change, mode, diff)) = compare_with_base(context, path, was) else { continue };
+        let (added, removed) = count_changed_lines(&diff);
         changes.files.push(FileDiff { path: path.clone(), change, added, removed });
-        for hunk in diff.lines().filter_map(|line| hunk(path, line)) {
+        for hunk in diff.lines().filter_map(|line| parse_hunk_header(path, line)) {
             if changes.hunks.len() < HUNKS_MAX {
                 changes.hunks.push(hunk);
             } else {
@@ -58,8 +58,8 @@ pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
         let shown = match args.leave_out.contains(&path.to_string()) {
             true => format!("{path}: changed; policy lets nobody read it here\n"),
             false => {
-                mode.map(|mode| mode_words(path, mode)).unwrap_or_default()
-                    + &shown(path, (change, mode), &diff)
+                mode.map(|mode| describe_mode_change(path, mode)).unwrap_or_default()
+                    + &format_file_diff(path, (change, mode), &diff)
             }
         };
         if text.len() + shown.len() > TEXT_BYTES_MAX {
@@ -69,8 +69,8 @@ pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
         }
     }
     if !unshown.is_empty() {
-        let more = if unshown.len() > NAMED_MAX { " and others" } else { "" };
-        let names = unshown[..unshown.len().min(NAMED_MAX)].join(", ");
+        let more = if unshown.len() > NAMED_FILES_MAX { " and others" } else { "" };
+        let names = unshown[..unshown.len().min(NAMED_FILES_MAX)].join(", ");
         text.push_str(&format!("[{} more files differ and are not shown: {names}{more}]\n", unshown.len()));
     }
     if changes.files.is_empty() {
@@ -82,98 +82,104 @@ pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
 }
 
 /// What happened to a file, whether it can be executed where that changed, and its diff; none where it is as it was.
-fn compared(
+fn compare_with_base(
     context: ToolContext<'_>,
-    path: &WorkPath,
-    was: &Was,
-) -> Option<(FileChanged, Option<bool>, String)> {
-    let loaded = load(context.root, path);
+    path: &WorkspacePath,
+    was: &BaseEntry,
+) -> Option<(FileChangeKind, Option<bool>, String)> {
+    let loaded = load_file(context.root, path);
     let is_executable = loaded.as_ref().is_ok_and(|now| now.mode & 0o111 != 0);
     let mode = match (was, &loaded) {
-        (Was::File(_, before), Ok(_)) if *before != is_executable => Some(is_executable),
-        (Was::Nothing, Ok(_)) if is_executable => Some(true),
+        (BaseEntry::File(_, before), Ok(_)) if *before != is_executable => Some(is_executable),
+        (BaseEntry::Absent, Ok(_)) if is_executable => Some(true),
         _ => None,
     };
-    let opaque = Some((FileChanged::Opaque, mode, String::new()));
+    let opaque = Some((FileChangeKind::Opaque, mode, String::new()));
     let now = match loaded {
         Ok(loaded) => Some(loaded.bytes),
         Err(FileError::Missing(_)) => None,
         Err(_) => return opaque,
     };
     let before = match was {
-        Was::Nothing => None,
-        Was::File(bytes, _) => Some(bytes.as_ref()),
-        Was::Opaque => return opaque,
+        BaseEntry::Absent => None,
+        BaseEntry::File(bytes, _) => Some(bytes.as_ref()),
+        BaseEntry::Opaque => return opaque,
     };
     let change = match (before, now.as_deref()) {
         (None, None) => return None,
         (Some(before), Some(now)) if before == now => {
-            return mode.map(|mode| (FileChanged::Modified, Some(mode), String::new()));
+            return mode.map(|mode| (FileChangeKind::Modified, Some(mode), String::new()));
         }
-        (None, Some(_)) => FileChanged::Added,
-        (Some(_), None) => FileChanged::Removed,
-        (Some(_), Some(_)) => FileChanged::Modified,
+        (None, Some(_)) => FileChangeKind::Added,
+        (Some(_), None) => FileChangeKind::Removed,
+        (Some(_), Some(_)) => FileChangeKind::Modified,
     };
     let (before, now) = (before.unwrap_or_default(), now.as_deref().unwrap_or_default());
-    match (text_of(before), text_of(now)) {
+    match (decode_text(before), decode_text(now)) {
         (Some(before), Some(now)) => {
             // Struck out before anything is cut: half a secret has no shape.
-            let seen = |text: &str| context.settings.redactor.text(text).into_owned();
+            let seen = |text: &str| context.settings.redactor.redact_text(text).into_owned();
             let (before, now) = (seen(&before), seen(&now));
             Some((change, mode, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
         }
         // That it was made or is gone is told nevertheless.
-        _ if change == FileChanged::Modified => opaque,
+        _ if change == FileChangeKind::Modified => opaque,
         _ => Some((change, mode, String::new())),
     }
 }
 
 /// That a file can be executed now, or cannot any more.
-fn mode_words(path: &WorkPath, is_executable: bool) -> String {
+fn describe_mode_change(path: &WorkspacePath, is_executable: bool) -> String {
     let now = if is_executable { "can be executed now" } else { "cannot be executed any more" };
     format!("{path}: {now}\n")
 }
 
 /// A file's difference as far as it is shown.
-fn shown(path: &WorkPath, (change, mode): (FileChanged, Option<bool>), diff: &str) -> String {
+fn format_file_diff(
+    path: &WorkspacePath,
+    (change, mode): (FileChangeKind, Option<bool>),
+    diff: &str,
+) -> String {
     if diff.is_empty() {
-        if change == FileChanged::Modified && mode.is_some() {
+        if change == FileChangeKind::Modified && mode.is_some() {
             return String::new();
         }
-        return format!("{path}: {}\n", words(change));
+        return format!("{path}: {}\n", describe_undiffed_change(change));
     }
     let head = match change {
-        FileChanged::Added => format!("new file {path}\n"),
-        FileChanged::Removed => format!("removed file {path}\n"),
-        FileChanged::Modified | FileChanged::Opaque => String::new(),
+        FileChangeKind::Added => format!("new file {path}\n"),
+        FileChangeKind::Removed => format!("removed file {path}\n"),
+        FileChangeKind::Modified | FileChangeKind::Opaque => String::new(),
     };
-    let cut = diff.floor_char_boundary(SHOWN_BYTES_MAX);
+    let cut = diff.floor_char_boundary(FILE_DIFF_BYTES_MAX);
     match diff[cut..].lines().count() {
         0 => format!("{head}{diff}"),
         rest => format!("{head}{}\n[… {rest} more lines of this file's difference …]\n", &diff[..cut]),
     }
 }
 
-fn text_of(bytes: &[u8]) -> Option<String> {
-    if bytes.len() > FILE_BYTES_MAX {
+fn decode_text(bytes: &[u8]) -> Option<String> {
+    if bytes.len() > COMPARED_BYTES_MAX {
         return None;
     }
-    match held(bytes) {
-        Held::Text(text, _) => Some(text.into_owned()),
-        Held::Data(_) => None,
+    match classify_content(bytes) {
+        FileContent::Text(text, _) => Some(text.into_owned()),
+        FileContent::Binary(_) => None,
     }
 }
 
-const fn words(change: FileChanged) -> &'static str {
+const fn describe_undiffed_change(change: FileChangeKind) -> &'static str {
     match change {
-        FileChanged::Added => "made, and not shown",
-        FileChanged::Removed => "removed",
-        FileChanged::Modified | FileChanged::Opaque => "changed, and not shown: it is no text, or too long",
+        FileChangeKind::Added => "made, and not shown",
+        FileChangeKind::Removed => "removed",
+        FileChangeKind::Modified | FileChangeKind::Opaque => {
+            "changed, and not shown: it is no text, or too long"
+        }
     }
 }
 
 /// Lines added and removed. The two lines of the head are none.
-fn counted(diff: &str) -> (u32, u32) {
+fn count_changed_lines(diff: &str) -> (u32, u32) {
     let body = || diff.lines().skip(2);
     let number =
         |sign: char| u32::try_from(body().filter(|line| line.starts_with(sign)).count()).unwrap_or(u32::MAX);
@@ -181,7 +187,7 @@ fn counted(diff: &str) -> (u32, u32) {
 }
 
 /// The place that a line of a unified diff opens: all other lines begin with a blank or a sign.
-fn hunk(path: &WorkPath, line: &str) -> Option<Hunk> {
+fn parse_hunk_header(path: &WorkspacePath, line: &str) -> Option<Hunk> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
     let range = |text: &str| -> Option<(u32, u32)> {
@@ -199,29 +205,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
-    fn path(name: &str) -> WorkPath {
-        WorkPath::new(name).expect("a path")
+    fn path(name: &str) -> WorkspacePath {
+        WorkspacePath::new(name).expect("a path")
     }
 
     #[test]
-    fn what_differs_is_counted_and_shown() {
-        let mut w = Workspace::new(&[("a.py", "one\n2\nthree\n"), ("new.py", "x\n"), ("same", "s\n")]);
-        w.write("b.bin", b"\0\x01\x02");
+    fn differences_are_counted_and_shown() {
+        let mut w = TestWorkspace::new(&[("a.py", "one\n2\nthree\n"), ("new.py", "x\n"), ("same", "s\n")]);
+        w.write_file("b.bin", b"\0\x01\x02");
         for (name, was) in [
-            ("a.py", Was::File("one\ntwo\nthree\n".into(), false)),
-            ("new.py", Was::Nothing),
-            ("same", Was::File("s\n".into(), false)),
-            ("gone.py", Was::File("g\nh\n".into(), false)),
-            ("never.py", Was::Nothing),
-            ("b.bin", Was::File("\0\0".into(), false)),
+            ("a.py", BaseEntry::File("one\ntwo\nthree\n".into(), false)),
+            ("new.py", BaseEntry::Absent),
+            ("same", BaseEntry::File("s\n".into(), false)),
+            ("gone.py", BaseEntry::File("g\nh\n".into(), false)),
+            ("never.py", BaseEntry::Absent),
+            ("b.bin", BaseEntry::File("\0\0".into(), false)),
         ] {
-            w.base.before.insert(path(name), was);
+            w.base.base_entries.insert(path(name), was);
         }
-        let out = w.call(NAME, json!({}));
+        let out = w.call_tool(NAME, json!({}));
         let changes = out.facts.diff.clone().expect("changes");
-        let files: Vec<(String, FileChanged, u32, u32)> = changes
+        let files: Vec<(String, FileChangeKind, u32, u32)> = changes
             .files
             .iter()
             .map(|file| (file.path.to_string(), file.change, file.added, file.removed))
@@ -229,32 +235,36 @@ mod tests {
         assert_eq!(
             files,
             [
-                ("a.py".to_owned(), FileChanged::Modified, 1, 1),
-                ("b.bin".to_owned(), FileChanged::Opaque, 0, 0),
-                ("gone.py".to_owned(), FileChanged::Removed, 0, 2),
-                ("new.py".to_owned(), FileChanged::Added, 1, 0),
+                ("a.py".to_owned(), FileChangeKind::Modified, 1, 1),
+                ("b.bin".to_owned(), FileChangeKind::Opaque, 0, 0),
+                ("gone.py".to_owned(), FileChangeKind::Removed, 0, 2),
+                ("new.py".to_owned(), FileChangeKind::Added, 1, 0),
             ]
         );
-        assert_eq!((changes.hunks.len(), changes.lines(), changes.more), (3, 5, 0));
+        assert_eq!((changes.hunks.len(), changes.changed_line_count(), changes.more), (3, 5, 0));
         let Hunk { old_start, old_lines, new_start, new_lines, .. } = changes.hunks[0];
         assert_eq!((old_start, old_lines, new_start, new_lines), (1, 3, 1, 3));
         assert!(out.text().contains("-two\n+2\n") && out.text().contains("b.bin: changed"), "{}", out.text());
     }
 
     #[test]
-    fn what_can_be_executed_now_is_a_change() {
-        let mut w =
-            Workspace::new(&[("run.sh", "x\n"), ("was.sh", "y\n"), ("both.sh", "2\n"), ("new.sh", "z\n")]);
+    fn changed_executable_bit_is_a_change() {
+        let mut w = TestWorkspace::new(&[
+            ("run.sh", "x\n"),
+            ("was.sh", "y\n"),
+            ("both.sh", "2\n"),
+            ("new.sh", "z\n"),
+        ]);
         for (name, mode, was) in [
-            ("run.sh", 0o755, Was::File("x\n".into(), false)),
-            ("was.sh", 0o644, Was::File("y\n".into(), true)),
-            ("both.sh", 0o755, Was::File("1\n".into(), false)),
-            ("new.sh", 0o755, Was::Nothing),
+            ("run.sh", 0o755, BaseEntry::File("x\n".into(), false)),
+            ("was.sh", 0o644, BaseEntry::File("y\n".into(), true)),
+            ("both.sh", 0o755, BaseEntry::File("1\n".into(), false)),
+            ("new.sh", 0o755, BaseEntry::Absent),
         ] {
-            w.chmod(name, mode);
-            w.base.before.insert(path(name), was);
+            w.set_mode(name, mode);
+            w.base.base_entries.insert(path(name), was);
         }
-        let out = w.call(NAME, json!({}));
+        let out = w.call_tool(NAME, json!({}));
         let changes = out.facts.diff.clone().expect("changes");
         assert_eq!(changes.files.len(), 4, "{changes:?}");
         for told in ["run.sh: can be executed now\n", "was.sh: cannot be executed any more\n", "-1\n+2\n"] {
@@ -265,16 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn one_large_file_hides_no_other_and_what_is_left_is_named() {
+    fn large_file_hides_no_other_and_omitted_files_are_named() {
         let large = "a line of a file that somebody generated\n".repeat(5000);
         let names: Vec<String> = (0..8).map(|nth| format!("g{nth}.txt")).collect();
         let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), large.as_str())).collect();
         files.extend([("kept.env", "k = 1\n"), ("z.py", "z = 1\n")]);
-        let mut w = Workspace::new(&files);
+        let mut w = TestWorkspace::new(&files);
         for (name, _) in &files {
-            w.base.before.insert(path(name), Was::Nothing);
+            w.base.base_entries.insert(path(name), BaseEntry::Absent);
         }
-        let out = w.call(NAME, json!({"leave_out": ["kept.env"]}));
+        let out = w.call_tool(NAME, json!({"leave_out": ["kept.env"]}));
         let told = out.text();
         assert!(told.len() < TEXT_BYTES_MAX + 1024, "{}", told.len());
         for part in
@@ -291,9 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_as_it_was_differs_in_nothing() {
-        let mut w = Workspace::new(&[("a", "1\n")]);
-        let out = w.call(NAME, json!({}));
-        assert!(out.text().contains("Nothing differs") && out.facts.diff == Some(Changes::default()));
+    fn unchanged_workspace_has_no_differences() {
+        let mut w = TestWorkspace::new(&[("a", "1\n")]);
+        let out = w.call_tool(NAME, json!({}));
+        assert!(
+            out.text().contains("Nothing differs") && out.facts.diff == Some(WorkspaceChanges::default())
+        );
     }
 }

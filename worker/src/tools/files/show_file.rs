@@ -9,28 +9,28 @@ use docket_schema::ids::BlobHash;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::calls::work_path;
+use crate::calls::parse_workspace_path;
 use crate::tools::{
     context::tool_context::{ToolContext, ToolOutcome},
     file_access::{
-        files::{FileError, load},
-        near,
+        files::{FileError, load_file},
+        path_suggestions,
     },
-    text::encoding::{Held, held},
+    text::encoding::{FileContent, classify_content},
 };
 
 /// The name.
 pub const NAME: &str = "show_file";
 pub(crate) const DESCRIPTION: &str = "Shows a file as it is.";
 /// What is answered where there is no such file, which is no error: it is to be made.
-pub const NOT_THERE: &str = "(there is no such file yet)";
+pub const NO_SUCH_FILE: &str = "(there is no such file yet)";
 
 /// Most of a file that is shown, in bytes: what a request can hold.
-const BYTES_MAX: usize = 400 * 1024;
+const SHOWN_BYTES_MAX: usize = 400 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct ShowFileArgs {
     /// Path of the file, relative to the workspace.
     path: String,
     /// Most bytes to show.
@@ -39,60 +39,61 @@ pub(crate) struct Args {
     about: Option<String>,
 }
 
-pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    show(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+pub(crate) fn run(context: ToolContext<'_>, args: &ShowFileArgs) -> ToolOutcome {
+    show_file(context, args).unwrap_or_else(|text| ToolOutcome::error(NAME, text))
 }
 
-fn show(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
-    let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let loaded = match load(context.root, &path) {
+fn show_file(context: ToolContext<'_>, args: &ShowFileArgs) -> Result<ToolOutcome, String> {
+    let path = parse_workspace_path(&args.path).map_err(|error| error.to_string())?;
+    let loaded = match load_file(context.root, &path) {
         Ok(loaded) => loaded,
-        Err(FileError::Missing(_)) => return Ok(ToolOutcome::ok(NOT_THERE)),
-        Err(error) => return Err(near::told(context.root, &error)),
+        Err(FileError::Missing(_)) => return Ok(ToolOutcome::ok(NO_SUCH_FILE)),
+        Err(error) => return Err(path_suggestions::format_file_error(context.root, &error)),
     };
-    let text = match held(&loaded.bytes) {
-        Held::Text(text, _) => text.into_owned(),
-        Held::Data(kind) => {
+    let text = match classify_content(&loaded.bytes) {
+        FileContent::Text(text, _) => text.into_owned(),
+        FileContent::Binary(kind) => {
             return Err(format!("`{path}` is {kind}: it is no text that a patch could change"));
         }
     };
-    let most = args.bytes_max.unwrap_or(BYTES_MAX).min(BYTES_MAX);
+    let most = args.bytes_max.unwrap_or(SHOWN_BYTES_MAX).min(SHOWN_BYTES_MAX);
     if text.len() > most {
-        let parts = args.about.as_ref().and_then(|about| excerpt(&text, about, most));
+        let parts = args.about.as_ref().and_then(|about| relevant_excerpt(&text, about, most));
         if let Some(parts) = parts {
-            return Ok(ToolOutcome::ok(parts).seen(path, BlobHash::of(&loaded.bytes)));
+            return Ok(ToolOutcome::ok(parts).with_seen_file(path, BlobHash::of(&loaded.bytes)));
         }
         return Err(format!(
             "`{path}` has {} bytes, more than the {most} that can be shown whole",
             text.len()
         ));
     }
-    Ok(ToolOutcome::ok(text).seen(path, BlobHash::of(&loaded.bytes)))
+    Ok(ToolOutcome::ok(text).with_seen_file(path, BlobHash::of(&loaded.bytes)))
 }
 
 /// Lines around a place, and those of a file's beginning, where its imports stand.
-const AROUND_LINES: usize = 12;
+const CONTEXT_LINES: usize = 12;
 const HEAD_LINES: usize = 20;
 /// Bytes that the marks between parts may take, of what is to be shown.
 const MARK_BYTES: usize = 64;
 
 /// The lines of `text` that speak of `about`, with those around them, as many as `most` bytes hold; none where not even
 /// the first of them fits.
-fn excerpt(text: &str, about: &str, most: usize) -> Option<String> {
+fn relevant_excerpt(text: &str, about: &str, most: usize) -> Option<String> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let wanted: BTreeSet<&str> = words(about).collect();
+    let wanted: BTreeSet<&str> = identifiers_in(about).collect();
     // A word that stands everywhere tells no place from another.
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
-    for word in lines.iter().flat_map(|line| words(line)).filter(|word| wanted.contains(word)) {
+    for word in lines.iter().flat_map(|line| identifiers_in(line)).filter(|word| wanted.contains(word)) {
         *times.entry(word).or_default() += 1;
     }
-    let worth =
-        |line: &str| -> usize { words(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum() };
+    let worth = |line: &str| -> usize {
+        identifiers_in(line).filter_map(|word| times.get(word)).map(|n| 1000 / n).sum()
+    };
     let mut places: Vec<(usize, usize)> = lines.iter().map(|line| worth(line)).enumerate().collect();
     places.sort_by_key(|(at, worth)| (std::cmp::Reverse(*worth), *at));
     let around = places.iter().filter(|(_, worth)| *worth > 0);
     let mut around =
-        around.map(|(at, _)| at.saturating_sub(AROUND_LINES)..(at + AROUND_LINES + 1).min(lines.len()));
+        around.map(|(at, _)| at.saturating_sub(CONTEXT_LINES)..(at + CONTEXT_LINES + 1).min(lines.len()));
     // The best place comes first: the beginning has what room it leaves.
     let parts =
         around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
@@ -106,11 +107,11 @@ fn excerpt(text: &str, about: &str, most: usize) -> Option<String> {
             shown.extend(new);
         }
     }
-    (!shown.is_empty()).then(|| marked(&lines, &shown))
+    (!shown.is_empty()).then(|| format_excerpt(&lines, &shown))
 }
 
 /// The shown lines, with a mark in place of each part that is left out.
-fn marked(lines: &[&str], shown: &BTreeSet<usize>) -> String {
+fn format_excerpt(lines: &[&str], shown: &BTreeSet<usize>) -> String {
     let mut out = String::new();
     let mut next = 0;
     for at in shown.iter().copied().chain(std::iter::once(lines.len())) {
@@ -126,7 +127,7 @@ fn marked(lines: &[&str], shown: &BTreeSet<usize>) -> String {
 }
 
 /// Names in a text: what a place is told by.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn identifiers_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= WORD_BYTES_MIN)
 }
 
@@ -138,35 +139,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn a_file_is_shown_as_it_is_and_counts_as_read() {
-        let mut w = Workspace::new(&[("a.py", "x = 1\n"), ("b.bin", "\0\u{1}\u{2}")]);
-        assert_eq!(w.call(NAME, json!({"path": "a.py"})).text(), "x = 1\n");
+    fn file_is_shown_unchanged_and_counts_as_read() {
+        let mut w = TestWorkspace::new(&[("a.py", "x = 1\n"), ("b.bin", "\0\u{1}\u{2}")]);
+        assert_eq!(w.call_tool(NAME, json!({"path": "a.py"})).text(), "x = 1\n");
         let edit = json!({"path": "a.py", "edits": [{"search": "x = 1", "replace": "x = 2"}]});
-        assert!(!w.call("edit_file", edit).is_error);
-        let none = w.call(NAME, json!({"path": "none.py"}));
-        assert_eq!((none.text().as_ref(), none.is_error), (NOT_THERE, false));
+        assert!(!w.call_tool("edit_file", edit).is_error);
+        let none = w.call_tool(NAME, json!({"path": "none.py"}));
+        assert_eq!((none.text().as_ref(), none.is_error), (NO_SUCH_FILE, false));
         for (args, why) in [
             (json!({"path": "a.py", "bytes_max": 3}), "more than the 3"),
             (json!({"path": "b.bin"}), "no text"),
             (json!({"path": "../a"}), ""),
         ] {
-            let out = w.call(NAME, args);
+            let out = w.call_tool(NAME, args);
             assert!(out.is_error && out.text().contains(why), "{}", out.text());
         }
     }
     #[test]
-    fn of_a_large_file_the_parts_are_shown_that_are_spoken_of() {
+    fn large_file_shows_only_the_relevant_parts() {
         let line = |nth: usize| format!("def filler_{nth}(): return {nth}\n");
         let text: String = (0..400)
             .map(|nth| if nth == 300 { "def total(rows): return 0\n".to_owned() } else { line(nth) })
             .collect();
-        let mut w = Workspace::new(&[("big.py", &text)]);
+        let mut w = TestWorkspace::new(&[("big.py", &text)]);
         let args =
             |most: usize| json!({"path": "big.py", "bytes_max": most, "about": "mend total of the rows"});
-        let out = w.call(NAME, args(3000));
+        let out = w.call_tool(NAME, args(3000));
         let shown = out.text().into_owned();
         assert!(!out.is_error && shown.len() <= 3000, "{} bytes", shown.len());
         for holds in
@@ -177,9 +178,9 @@ mod tests {
         assert!(!shown.contains("filler_100()") && !shown.contains("filler_399()"));
         // What is shown in part can be changed.
         let patch = json!({"path": "big.py", "patch": "*** Begin Patch\n*** Update File: big.py\n@@\n-def total(rows): return 0\n+def total(rows): return sum(rows)\n*** End Patch"});
-        let out = w.call("edit_file", patch);
+        let out = w.call_tool("edit_file", patch);
         assert!(!out.is_error, "{}", out.text());
-        let out = w.call(NAME, args(40));
+        let out = w.call_tool(NAME, args(40));
         assert!(out.is_error && out.text().contains("more than the 40"), "{}", out.text());
     }
 }

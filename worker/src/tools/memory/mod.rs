@@ -2,7 +2,7 @@
 //!
 //! There is no tool to list keys: `memory_recall` without a key does.
 
-mod store;
+mod memory_request;
 
 pub(super) mod delete;
 pub(super) mod recall;

@@ -1,15 +1,15 @@
 //! `memory_recall`: what is remembered under a key; without one, the keys.
 
-use docket_schema::wire::{MemoryAct, MemoryKey, RunMemoryResponse};
+use docket_schema::api::{MemoryKey, MemoryOperation, RunMemoryResponse};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     super::{
         context::tool_context::{ToolContext, ToolOutcome},
-        text::output::visible,
+        text::output::escape_hidden,
     },
-    store::{Scope, ask, unexpected},
+    memory_request::{MemoryScope, send_request, unexpected_response},
 };
 
 pub(in super::super) const NAME: &str = "memory_recall";
@@ -18,7 +18,7 @@ pub(in super::super) const DESCRIPTION: &str = "Recalls what earlier runs rememb
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct MemoryRecallArgs {
     /// The key; without it all are listed.
     #[serde(default)]
     key: Option<String>,
@@ -27,32 +27,32 @@ pub(in super::super) struct Args {
     after: Option<String>,
     /// Who shares it: runs on this repository (the default), or runs of this queue.
     #[serde(default)]
-    scope: Option<Scope>,
+    scope: Option<MemoryScope>,
 }
 
 /// Keys that one answer names: of more the first by name, and how to go on.
 const KEYS_SHOWN_MAX: usize = 200;
 
-pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let Args { key, after, scope } = args;
+pub(in super::super) async fn run(context: ToolContext<'_>, args: MemoryRecallArgs) -> ToolOutcome {
+    let MemoryRecallArgs { key, after, scope } = args;
     let key = key.filter(|key| !key.is_empty());
     let after = after.unwrap_or_default();
     if key.is_some() && !after.is_empty() {
         return ToolOutcome::error(NAME, "`key` and `after` were both given: `after` is for a list of keys");
     }
-    ask(context, NAME, scope, MemoryAct::Recall { key: key.clone() }, |answer| match answer {
-        RunMemoryResponse::Recalled { value } => Ok(visible(&value)),
-        RunMemoryResponse::Keys { keys } => Ok(listed(keys, &after)),
+    send_request(context, NAME, scope, MemoryOperation::Recall { key: key.clone() }, |answer| match answer {
+        RunMemoryResponse::Recalled { value } => Ok(escape_hidden(&value)),
+        RunMemoryResponse::Keys { keys } => Ok(format_keys(keys, &after)),
         RunMemoryResponse::Absent => Err(format!(
             "nothing is remembered under `{}`; memory_recall without a key lists what is",
             key.unwrap_or_default()
         )),
-        other => unexpected(other),
+        other => unexpected_response(other),
     })
     .await
 }
 
-fn listed(mut keys: Vec<MemoryKey>, after: &str) -> String {
+fn format_keys(mut keys: Vec<MemoryKey>, after: &str) -> String {
     if keys.is_empty() {
         return "nothing is remembered here yet".to_owned();
     }
@@ -61,14 +61,19 @@ fn listed(mut keys: Vec<MemoryKey>, after: &str) -> String {
     let behind = &keys[keys.partition_point(|one| one.key.as_str() <= after)..];
     let (shown, more) = behind.split_at(behind.len().min(KEYS_SHOWN_MAX));
     for one in shown {
-        text.push_str(&format!("{} ({} bytes): {}\n", visible(&one.key), one.bytes, visible(&one.begins)));
+        text.push_str(&format!(
+            "{} ({} bytes): {}\n",
+            escape_hidden(&one.key),
+            one.bytes,
+            escape_hidden(&one.begins)
+        ));
     }
     if let (Some(last), false) = (shown.last(), more.is_empty()) {
-        let last = visible(&last.key);
+        let last = escape_hidden(&last.key);
         text.push_str(&format!("[… {} more keys: `after` = `{last}` goes on …]\n", more.len()));
     }
     if shown.is_empty() {
-        text.push_str(&format!("none of them is behind `{}`\n", visible(after)));
+        text.push_str(&format!("none of them is behind `{}`\n", escape_hidden(after)));
     }
     text
 }
@@ -78,10 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_keys_is_bounded_and_hides_nothing() {
+    fn key_list_is_bounded_and_escapes_hidden_characters() {
         let key = |n: usize| MemoryKey { key: format!("k{n:04}"), bytes: 3, begins: "a\u{202e}b".to_owned() };
         let keys: Vec<MemoryKey> = (0..1000).map(key).collect();
-        let text = listed(keys.clone(), "");
+        let text = format_keys(keys.clone(), "");
         assert!(text.starts_with("1000 keys\nk0000 (3 bytes): a\\u{202e}b\n"), "{text}");
         assert!(
             text.ends_with("[… 800 more keys: `after` = `k0199` goes on …]\n") && text.lines().count() == 202
@@ -89,13 +94,13 @@ mod tests {
         // From list to list every key is seen once.
         let (mut seen, mut after) = (Vec::new(), String::new());
         loop {
-            let text = listed(keys.clone(), &after);
+            let text = format_keys(keys.clone(), &after);
             seen.extend(text.lines().filter_map(|line| Some(line.split_once(" (")?.0.to_owned())));
             let Some((_, rest)) = text.split_once("`after` = `") else { break };
             after = rest.split_once('`').expect("a key").0.to_owned();
         }
         assert_eq!(seen, keys.iter().map(|one| one.key.clone()).collect::<Vec<_>>());
-        assert_eq!(listed(keys, "k0999"), "1000 keys\nnone of them is behind `k0999`\n");
-        assert_eq!(listed(Vec::new(), ""), "nothing is remembered here yet");
+        assert_eq!(format_keys(keys, "k0999"), "1000 keys\nnone of them is behind `k0999`\n");
+        assert_eq!(format_keys(Vec::new(), ""), "nothing is remembered here yet");
     }
 }

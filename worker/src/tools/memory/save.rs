@@ -1,15 +1,15 @@
 //! `memory_save`: something to be remembered beyond the run.
 
 use docket_schema::{
+    api::{MemoryOperation, RunMemoryResponse},
     system::{MEMORY_KEY_CHARS_MAX, MEMORY_VALUE_BYTES_MAX, is_memory_key},
-    wire::{MemoryAct, RunMemoryResponse},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
     super::context::tool_context::{ToolContext, ToolOutcome},
-    store::{Scope, ask, unexpected},
+    memory_request::{MemoryScope, send_request, unexpected_response},
 };
 
 pub(in super::super) const NAME: &str = "memory_save";
@@ -18,18 +18,18 @@ pub(in super::super) const DESCRIPTION: &str = "Remembers a text under a key, fo
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Args {
+pub(in super::super) struct MemorySaveArgs {
     /// A short name, one line of at most 128 characters, as build/how-to-test.
     key: String,
     /// What is remembered, at most 16 KiB.
     value: String,
     /// Who shares it: runs on this repository (the default), or runs of this queue.
     #[serde(default)]
-    scope: Option<Scope>,
+    scope: Option<MemoryScope>,
 }
 
-pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let Args { key, value, scope } = args;
+pub(in super::super) async fn run(context: ToolContext<'_>, args: MemorySaveArgs) -> ToolOutcome {
+    let MemorySaveArgs { key, value, scope } = args;
     // Told here as the coordinator would: without a word to it.
     if !is_memory_key(&key) {
         return ToolOutcome::error(
@@ -40,19 +40,19 @@ pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolO
         );
     }
     let redactor = &context.settings.redactor;
-    if redactor.text(&key) != key {
+    if redactor.redact_text(&key) != key {
         return ToolOutcome::error(NAME, "`key` holds a secret: call it otherwise");
     }
-    let value = redactor.text(&value).into_owned();
+    let value = redactor.redact_text(&value).into_owned();
     if value.len() > MEMORY_VALUE_BYTES_MAX {
         let text =
             format!("`value` has {} bytes, more than {MEMORY_VALUE_BYTES_MAX}: say it shorter", value.len());
         return ToolOutcome::error(NAME, text);
     }
-    let act = MemoryAct::Save { key: key.clone(), value };
-    ask(context, NAME, scope, act, |answer| match answer {
+    let act = MemoryOperation::Save { key: key.clone(), value };
+    send_request(context, NAME, scope, act, |answer| match answer {
         RunMemoryResponse::Saved { keys } => Ok(format!("remembered under `{key}`; {keys} keys are kept")),
-        other => unexpected(other),
+        other => unexpected_response(other),
     })
     .await
 }
@@ -61,13 +61,13 @@ pub(in super::super) async fn run(context: ToolContext<'_>, args: Args) -> ToolO
 mod tests {
     use serde_json::json;
 
-    use super::{super::super::testing::Workspace, *};
+    use super::{super::super::testing::TestWorkspace, *};
 
     /// What is wrong with a call is told before anything is asked of the coordinator; what comes of a right one is
     /// tested with a real one (`tests/it/tool_set.rs`).
     #[test]
-    fn what_cannot_be_remembered_is_told_at_once() {
-        let mut w = Workspace::new(&[]);
+    fn invalid_keys_and_values_are_rejected_at_once() {
+        let mut w = TestWorkspace::new(&[]);
         let secret = concat!("AKIA", "IOSFODNN7", "EXAMPLE");
         for (args, want) in [
             (json!({"key": "", "value": "v"}), "one line of 1 to 128 characters"),
@@ -79,11 +79,11 @@ mod tests {
             (json!({"key": "k"}), "`value`"),
             (json!({"key": "k", "value": "v"}), "there is no memory here"),
         ] {
-            let out = w.call(NAME, args.clone());
+            let out = w.call_tool(NAME, args.clone());
             assert!(out.is_error && out.text().contains(want), "{args}: {}", out.text());
         }
         for tool in ["memory_recall", "memory_delete"] {
-            let out = w.call(tool, json!({"key": "k"}));
+            let out = w.call_tool(tool, json!({"key": "k"}));
             assert!(out.is_error && out.text().contains("there is no memory here"), "{}", out.text());
         }
     }

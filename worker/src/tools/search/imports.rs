@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// File → the files that it uses.
-pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type ImportGraph = BTreeMap<String, BTreeSet<String>>;
 
 /// Endings of files whose imports are read.
-pub(crate) fn is_source(path: &str) -> bool {
-    language(path).is_some()
+pub(crate) fn is_source_file(path: &str) -> bool {
+    import_language(path).is_some()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Language {
+enum ImportLanguage {
     Python,
     Script,
     Rust,
@@ -20,28 +20,32 @@ enum Language {
     C,
 }
 
-fn language(path: &str) -> Option<Language> {
+fn import_language(path: &str) -> Option<ImportLanguage> {
     Some(match path.rsplit_once('.')?.1 {
-        "py" | "pyi" => Language::Python,
-        "js" | "mjs" | "cjs" | "jsx" | "ts" | "mts" | "cts" | "tsx" => Language::Script,
-        "rs" => Language::Rust,
-        "go" => Language::Go,
-        "c" | "h" | "cc" | "cpp" | "cxx" | "hpp" | "hh" => Language::C,
+        "py" | "pyi" => ImportLanguage::Python,
+        "js" | "mjs" | "cjs" | "jsx" | "ts" | "mts" | "cts" | "tsx" => ImportLanguage::Script,
+        "rs" => ImportLanguage::Rust,
+        "go" => ImportLanguage::Go,
+        "c" | "h" | "cc" | "cpp" | "cxx" | "hpp" | "hh" => ImportLanguage::C,
         _ => return None,
     })
 }
 
 /// Who uses whom. `files` are all paths there are, `sources` the texts of those that are read.
-pub(crate) fn uses(files: &BTreeSet<String>, sources: &BTreeMap<String, String>) -> Uses {
-    let mut all = Uses::new();
+pub(crate) fn import_graph(files: &BTreeSet<String>, sources: &BTreeMap<String, String>) -> ImportGraph {
+    let mut all = ImportGraph::new();
     for (path, text) in sources {
-        let project = Project { files, folder: folder(path), path };
-        let found: BTreeSet<String> = match language(path) {
-            Some(Language::Python) => text.lines().flat_map(|line| project.python(line)).collect(),
-            Some(Language::Script) => text.lines().flat_map(|line| project.script(line)).collect(),
-            Some(Language::Rust) => text.lines().filter_map(|line| project.rust(line)).collect(),
-            Some(Language::Go) => text.lines().filter_map(|line| project.go(line)).collect(),
-            Some(Language::C) => text.lines().filter_map(|line| project.c(line)).collect(),
+        let project = ImportResolver { files, folder: parent_folder(path), path };
+        let found: BTreeSet<String> = match import_language(path) {
+            Some(ImportLanguage::Python) => {
+                text.lines().flat_map(|line| project.python_imports(line)).collect()
+            }
+            Some(ImportLanguage::Script) => {
+                text.lines().flat_map(|line| project.script_imports(line)).collect()
+            }
+            Some(ImportLanguage::Rust) => text.lines().filter_map(|line| project.rust_import(line)).collect(),
+            Some(ImportLanguage::Go) => text.lines().filter_map(|line| project.go_import(line)).collect(),
+            Some(ImportLanguage::C) => text.lines().filter_map(|line| project.c_include(line)).collect(),
             None => continue,
         };
         let found: BTreeSet<String> = found.into_iter().filter(|used| used != path).collect();
@@ -52,30 +56,30 @@ pub(crate) fn uses(files: &BTreeSet<String>, sources: &BTreeMap<String, String>)
     all
 }
 
-fn folder(path: &str) -> &str {
+fn parent_folder(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-fn joined(folder: &str, rest: &str) -> String {
+fn join_path(folder: &str, rest: &str) -> String {
     if folder.is_empty() { rest.to_owned() } else { format!("{folder}/{rest}") }
 }
 
-struct Project<'a> {
+struct ImportResolver<'a> {
     files: &'a BTreeSet<String>,
     folder: &'a str,
     path: &'a str,
 }
 
-impl Project<'_> {
-    fn first(&self, candidates: impl IntoIterator<Item = String>) -> Option<String> {
+impl ImportResolver<'_> {
+    fn first_existing(&self, candidates: impl IntoIterator<Item = String>) -> Option<String> {
         candidates.into_iter().find(|path| self.files.contains(path))
     }
 
-    fn python(&self, line: &str) -> Vec<String> {
+    fn python_imports(&self, line: &str) -> Vec<String> {
         let line = line.split('#').next().unwrap_or_default().trim();
         if let Some(names) = line.strip_prefix("import ") {
             let modules = names.split(',').filter_map(|name| name.split_whitespace().next());
-            return modules.filter_map(|module| self.python_module(module)).collect();
+            return modules.filter_map(|module| self.resolve_python_module(module)).collect();
         }
         let Some((module, names)) = line.strip_prefix("from ").and_then(|rest| rest.split_once(" import "))
         else {
@@ -86,53 +90,56 @@ impl Project<'_> {
         // `from a import b`: b is a module of the package, or something in it.
         let dot = if module.ends_with('.') { "" } else { "." };
         let mut found: Vec<String> =
-            names.filter_map(|name| self.python_module(&format!("{module}{dot}{name}"))).collect();
+            names.filter_map(|name| self.resolve_python_module(&format!("{module}{dot}{name}"))).collect();
         if found.is_empty() {
-            found.extend(self.python_module(module));
+            found.extend(self.resolve_python_module(module));
         }
         found
     }
 
-    fn python_module(&self, module: &str) -> Option<String> {
+    fn resolve_python_module(&self, module: &str) -> Option<String> {
         let dots = module.len() - module.trim_start_matches('.').len();
         let rest = module[dots..].replace('.', "/");
         let at = |root: &str| {
-            let base = joined(root, &rest);
+            let base = join_path(root, &rest);
             [format!("{base}.py"), format!("{base}/__init__.py"), format!("{base}.pyi")]
         };
         if dots > 0 {
             let mut root = self.folder;
             for _ in 1..dots {
-                root = folder(root);
+                root = parent_folder(root);
             }
             return if rest.is_empty() {
-                self.first([joined(root, "__init__.py")])
+                self.first_existing([join_path(root, "__init__.py")])
             } else {
-                self.first(at(root))
+                self.first_existing(at(root))
             };
         }
-        self.first(["", "src", self.folder].iter().flat_map(|root| at(root)))
+        self.first_existing(["", "src", self.folder].iter().flat_map(|root| at(root)))
     }
 
-    fn script(&self, line: &str) -> Vec<String> {
+    fn script_imports(&self, line: &str) -> Vec<String> {
         let marks = ["from ", "import ", "import(", "require("];
         if !marks.iter().any(|mark| line.contains(mark)) {
             return Vec::new();
         }
         let quoted = line.split(['\'', '"', '`']).skip(1).step_by(2);
-        quoted.filter(|text| text.starts_with('.')).filter_map(|text| self.script_module(text)).collect()
+        quoted
+            .filter(|text| text.starts_with('.'))
+            .filter_map(|text| self.resolve_script_module(text))
+            .collect()
     }
 
-    fn script_module(&self, text: &str) -> Option<String> {
-        let base = resolved(self.folder, text)?;
+    fn resolve_script_module(&self, text: &str) -> Option<String> {
+        let base = resolve_relative(self.folder, text)?;
         let bare = base.strip_suffix(".js").unwrap_or(&base);
         let endings = ["ts", "tsx", "mts", "js", "jsx", "mjs", "cjs"];
         let own = endings.iter().map(|end| format!("{bare}.{end}"));
-        let index = endings.iter().map(|end| joined(&base, &format!("index.{end}")));
-        self.first(std::iter::once(base.clone()).chain(own).chain(index))
+        let index = endings.iter().map(|end| join_path(&base, &format!("index.{end}")));
+        self.first_existing(std::iter::once(base.clone()).chain(own).chain(index))
     }
 
-    fn rust(&self, line: &str) -> Option<String> {
+    fn rust_import(&self, line: &str) -> Option<String> {
         let line = line.trim();
         let line = line.strip_prefix("pub").map_or(line, |rest| {
             let rest = rest.trim_start();
@@ -144,18 +151,20 @@ impl Project<'_> {
             let below = if ["lib", "main", "mod"].contains(&stem) {
                 self.folder.to_owned()
             } else {
-                joined(self.folder, stem)
+                join_path(self.folder, stem)
             };
-            return self
-                .first([joined(&below, &format!("{name}.rs")), joined(&below, &format!("{name}/mod.rs"))]);
+            return self.first_existing([
+                join_path(&below, &format!("{name}.rs")),
+                join_path(&below, &format!("{name}/mod.rs")),
+            ]);
         }
         let path = line.strip_prefix("use crate::")?;
         let words: Vec<&str> = path.split("::").map(|word| word.trim_matches(['{', ';', ' ', ','])).collect();
         let root = self.crate_root()?;
         // The longest part of it that is a module.
         (1..=words.len().min(4)).rev().find_map(|many| {
-            let base = joined(root, &words[..many].join("/"));
-            self.first([format!("{base}.rs"), format!("{base}/mod.rs")])
+            let base = join_path(root, &words[..many].join("/"));
+            self.first_existing([format!("{base}.rs"), format!("{base}/mod.rs")])
         })
     }
 
@@ -169,12 +178,12 @@ impl Project<'_> {
             if at.is_empty() {
                 return None;
             }
-            at = folder(at);
+            at = parent_folder(at);
         }
     }
 
     /// A package is a folder: its first file stands for it.
-    fn go(&self, line: &str) -> Option<String> {
+    fn go_import(&self, line: &str) -> Option<String> {
         let line = line.trim();
         let is_import = line.starts_with("import ") || line.ends_with('"');
         let package = line.split('"').nth(1).filter(|package| is_import && package.contains('/'))?;
@@ -190,15 +199,19 @@ impl Project<'_> {
             .cloned()
     }
 
-    fn c(&self, line: &str) -> Option<String> {
+    fn c_include(&self, line: &str) -> Option<String> {
         let name = line.trim().strip_prefix("#include")?.trim().strip_prefix('"')?.split('"').next()?;
-        let near = resolved(self.folder, name);
-        self.first(near.into_iter().chain([name.to_owned(), joined("include", name), joined("src", name)]))
+        let near = resolve_relative(self.folder, name);
+        self.first_existing(near.into_iter().chain([
+            name.to_owned(),
+            join_path("include", name),
+            join_path("src", name),
+        ]))
     }
 }
 
 /// A relative path from a folder; none where it leads outside.
-fn resolved(folder: &str, relative: &str) -> Option<String> {
+fn resolve_relative(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
         match part {
@@ -214,10 +227,10 @@ fn resolved(folder: &str, relative: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(path: &str, text: &str, files: &[&str]) -> Vec<String> {
+    fn imports_of(path: &str, text: &str, files: &[&str]) -> Vec<String> {
         let files = files.iter().chain([&path]).map(|path| (*path).to_owned()).collect();
         let sources = BTreeMap::from([(path.to_owned(), text.to_owned())]);
-        uses(&files, &sources).remove(path).unwrap_or_default().into_iter().collect()
+        import_graph(&files, &sources).remove(path).unwrap_or_default().into_iter().collect()
     }
 
     #[test]
@@ -270,7 +283,7 @@ mod tests {
             ),
             ("a/x.js", "import '../../out'\n", &["out.js"], &[]),
         ] {
-            assert_eq!(of(path, text, files), wanted, "{path}: {text}");
+            assert_eq!(imports_of(path, text, files), wanted, "{path}: {text}");
         }
     }
 }

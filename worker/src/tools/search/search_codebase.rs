@@ -9,7 +9,7 @@ use std::{
 };
 
 use cap_std::fs::Dir;
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 use grep::{
     matcher::{LineTerminator, Matcher as _},
     regex::{RegexMatcher, RegexMatcherBuilder},
@@ -19,18 +19,18 @@ use ignore::WalkState;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::policy::{Asking, Looks};
+use crate::policy::{AskVisibility, VisibilityFilter};
 
 use crate::tools::{
     context::tool_context::{ToolContext, ToolOutcome},
     file_access::{
-        files::{open, os, size_text},
-        walk::{PathGlob, walk_files},
+        files::{format_size, open_regular, os_path},
+        walk::{FileGlob, walk_files},
     },
     files::read_file::NAME as READ_FILE,
     text::{
-        encoding::line_text,
-        output::{cut_around, printable, visible},
+        encoding::decode_line,
+        output::{cut_around, escape_hidden, printable_text},
     },
 };
 
@@ -40,7 +40,7 @@ pub(crate) const DESCRIPTION: &str = "Searches the files of the workspace for a 
     left out.";
 
 /// What an answer without a hit begins with.
-pub const NO_HITS: &str = "no line matches";
+pub const NO_MATCHES: &str = "no line matches";
 
 /// Characters of a matching line that are shown.
 const LINE_CHARS_MAX: usize = 300;
@@ -56,7 +56,7 @@ const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct SearchCodebaseArgs {
     /// The regular expression; `(?i)` at its start ignores case.
     regex: String,
     /// Only files that this glob matches: `*.py` by name, `src/**/*.py` by path from the workspace.
@@ -68,43 +68,51 @@ pub(crate) struct Args {
     max_results: Option<u32>,
 }
 
-pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    match search(context, args) {
+pub(crate) fn run(context: ToolContext<'_>, args: &SearchCodebaseArgs) -> ToolOutcome {
+    match search_workspace(context, args) {
         Ok(text) => ToolOutcome::ok(text),
         Err(text) => ToolOutcome::error(NAME, text),
     }
 }
 
-fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
+fn search_workspace(context: ToolContext<'_>, args: &SearchCodebaseArgs) -> Result<String, String> {
     if args.regex.is_empty() {
         return Err("`regex` is empty: every line would match".to_owned());
     }
-    let glob = args.file_glob.as_deref().map(|text| PathGlob::new("file_glob", text)).transpose()?;
+    let glob = args.file_glob.as_deref().map(|text| FileGlob::new("file_glob", text)).transpose()?;
     let limit = args.max_results.unwrap_or(RESULTS_DEFAULT) as usize;
-    let search = Search {
+    let search = WorkspaceSearch {
         root: context.root,
-        matcher: matcher(&args.regex)?,
+        matcher: build_matcher(&args.regex)?,
         glob,
         limit,
-        hits: Mutex::new(Hits::default()),
-        files: AtomicUsize::new(0),
-        matching: AtomicUsize::new(0),
-        too_large: AtomicUsize::new(0),
-        looks: context.settings.sight.through(&[NAME, READ_FILE], Asking::ByPath),
-        unseen: AtomicUsize::new(0),
+        hits: Mutex::new(SearchHits::default()),
+        file_count: AtomicUsize::new(0),
+        matching_count: AtomicUsize::new(0),
+        oversized_count: AtomicUsize::new(0),
+        visibility: context
+            .settings
+            .visibility
+            .filter_for(&[NAME, READ_FILE], AskVisibility::HiddenByPathRules),
+        hidden_count: AtomicUsize::new(0),
     };
-    walk_files(context.root, || search.visitor());
-    if search.files.into_inner() > FILES_MAX {
+    walk_files(context.root, || search.build_visitor());
+    if search.file_count.into_inner() > FILES_MAX {
         return Err(format!(
             "the workspace has more than {FILES_MAX} files: search a folder of it by a command (rg, grep -rn)"
         ));
     }
-    let matching = search.matching.into_inner();
-    let mut text =
-        told(search.hits.into_inner().unwrap_or_else(PoisonError::into_inner), args, (limit, matching));
-    let large = format!("of more than {} were not searched", size_text(SEARCHED_BYTES_MAX));
+    let matching = search.matching_count.into_inner();
+    let mut text = format_hits(
+        search.hits.into_inner().unwrap_or_else(PoisonError::into_inner),
+        args,
+        (limit, matching),
+    );
+    let large = format!("of more than {} were not searched", format_size(SEARCHED_BYTES_MAX));
     let unseen = "that policy keeps from being read were not searched".to_owned();
-    for (files, left_out) in [(search.too_large.into_inner(), large), (search.unseen.into_inner(), unseen)] {
+    for (files, left_out) in
+        [(search.oversized_count.into_inner(), large), (search.hidden_count.into_inner(), unseen)]
+    {
         if files > 0 {
             text = format!("{}\n[… files {left_out}: {files} …]\n", text.trim_end());
         }
@@ -114,7 +122,7 @@ fn search(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
 
 /// As ripgrep makes it, with `--crlf`: a line ends before its carriage return too, or `;$` would find nothing in
 /// half the world's files.
-fn matcher(regex: &str) -> Result<RegexMatcher, String> {
+fn build_matcher(regex: &str) -> Result<RegexMatcher, String> {
     RegexMatcherBuilder::new()
         .multi_line(true)
         .crlf(true)
@@ -122,17 +130,17 @@ fn matcher(regex: &str) -> Result<RegexMatcher, String> {
         .map_err(|error| format!("`regex` is not a regular expression: {error}"))
 }
 
-fn told(hits: Hits, args: &Args, (limit, matching): (usize, usize)) -> String {
+fn format_hits(hits: SearchHits, args: &SearchCodebaseArgs, (limit, matching): (usize, usize)) -> String {
     let more = hits.count > limit;
     let lines = hits.files.into_values().flatten().take(limit);
     let text: String = lines.map(|line| line + "\n").collect();
     match (&args.file_glob, more) {
         (Some(glob), _) if matching == 0 => format!(
-            "{NO_HITS}, for no file has a name that matches {glob} (hidden and ignored ones are left out); a folder \
+            "{NO_MATCHES}, for no file has a name that matches {glob} (hidden and ignored ones are left out); a folder \
              is named as src/ or src/**"
         ),
-        (Some(glob), _) if text.is_empty() => format!("{NO_HITS} in files that match {glob}"),
-        (None, _) if text.is_empty() => NO_HITS.to_owned(),
+        (Some(glob), _) if text.is_empty() => format!("{NO_MATCHES} in files that match {glob}"),
+        (None, _) if text.is_empty() => NO_MATCHES.to_owned(),
         (_, false) => text,
         (_, true) => {
             text + &format!("[… more than {limit} matches: narrow the search or raise max_results …]\n")
@@ -141,47 +149,47 @@ fn told(hits: Hits, args: &Args, (limit, matching): (usize, usize)) -> String {
 }
 
 /// A search under way on several threads.
-struct Search<'a> {
+struct WorkspaceSearch<'a> {
     root: &'a Dir,
     matcher: RegexMatcher,
-    glob: Option<PathGlob>,
+    glob: Option<FileGlob>,
     limit: usize,
-    hits: Mutex<Hits>,
-    files: AtomicUsize,
+    hits: Mutex<SearchHits>,
+    file_count: AtomicUsize,
     /// Of these, the ones that the glob names.
-    matching: AtomicUsize,
-    too_large: AtomicUsize,
+    matching_count: AtomicUsize,
+    oversized_count: AtomicUsize,
     /// What policy shows of files.
-    looks: Looks,
+    visibility: VisibilityFilter,
     /// Files that it does not show.
-    unseen: AtomicUsize,
+    hidden_count: AtomicUsize,
 }
 
 /// The hits of the first files in order, as many files as hold one more than are wanted: whichever thread finds
 /// what first, the answer is the same.
 #[derive(Default)]
-struct Hits {
-    files: BTreeMap<Place, Vec<String>>,
+struct SearchHits {
+    files: BTreeMap<SortedPath, Vec<String>>,
     count: usize,
 }
 
 /// A path in the order of a sorted walk: part by part.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place(Vec<Vec<u8>>);
+struct SortedPath(Vec<Vec<u8>>);
 
-impl Place {
-    fn of(path: &WorkPath) -> Self {
-        Self(path.parts().map(<[u8]>::to_vec).collect())
+impl SortedPath {
+    fn from_path(path: &WorkspacePath) -> Self {
+        Self(path.components().map(<[u8]>::to_vec).collect())
     }
 }
 
-impl Hits {
+impl SearchHits {
     /// Whether a file at this place could still add to the answer.
-    fn wants(&self, place: &Place, limit: usize) -> bool {
+    fn can_add(&self, place: &SortedPath, limit: usize) -> bool {
         self.count <= limit || self.files.last_key_value().is_none_or(|(last, _)| place < last)
     }
 
-    fn add(&mut self, place: Place, lines: Vec<String>, limit: usize) {
+    fn add(&mut self, place: SortedPath, lines: Vec<String>, limit: usize) {
         self.count += lines.len();
         self.files.insert(place, lines);
         while let Some(last) = self.files.last_entry() {
@@ -193,8 +201,8 @@ impl Hits {
     }
 }
 
-impl Search<'_> {
-    fn visitor(&self) -> impl FnMut(WorkPath) -> WalkState + Send + '_ {
+impl WorkspaceSearch<'_> {
+    fn build_visitor(&self) -> impl FnMut(WorkspacePath) -> WalkState + Send + '_ {
         let fresh = SearcherBuilder::new()
             .line_number(true)
             .line_terminator(LineTerminator::crlf())
@@ -203,22 +211,22 @@ impl Search<'_> {
             .build();
         let mut searcher = fresh.clone();
         move |path| {
-            if self.files.fetch_add(1, Ordering::Relaxed) >= FILES_MAX {
+            if self.file_count.fetch_add(1, Ordering::Relaxed) >= FILES_MAX {
                 return WalkState::Quit;
             }
             if self.glob.as_ref().is_none_or(|glob| glob.is_match(&path)) {
-                self.matching.fetch_add(1, Ordering::Relaxed);
-                if !self.looks.is_all() && !self.looks.sees(&path.to_string()) {
-                    self.unseen.fetch_add(1, Ordering::Relaxed);
+                self.matching_count.fetch_add(1, Ordering::Relaxed);
+                if !self.visibility.shows_everything() && !self.visibility.is_visible(&path.to_string()) {
+                    self.hidden_count.fetch_add(1, Ordering::Relaxed);
                     return WalkState::Continue;
                 }
-                self.file(&fresh, &mut searcher, &path);
+                self.search_file(&fresh, &mut searcher, &path);
             }
             WalkState::Continue
         }
     }
 
-    fn hits(&self) -> MutexGuard<'_, Hits> {
+    fn lock_hits(&self) -> MutexGuard<'_, SearchHits> {
         // A thread that broke off left whole entries behind.
         self.hits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,26 +234,26 @@ impl Search<'_> {
     /// Searches a file: with `used` where that cannot matter, else with a copy of `fresh`. A searcher's buffer grows
     /// with a long line and stays so, and how much of a file is looked at for a NUL before lines are searched
     /// depends on it: what is found would depend on which files the thread had before.
-    fn file(&self, fresh: &Searcher, used: &mut Searcher, path: &WorkPath) {
-        let place = Place::of(path);
-        if !self.hits().wants(&place, self.limit) {
+    fn search_file(&self, fresh: &Searcher, used: &mut Searcher, path: &WorkspacePath) {
+        let place = SortedPath::from_path(path);
+        if !self.lock_hits().can_add(&place, self.limit) {
             // Whatever was found first, as many are told of.
-            let meta = self.root.symlink_metadata(os(path));
+            let meta = self.root.symlink_metadata(os_path(path));
             let is_large = meta.is_ok_and(|meta| meta.is_file() && meta.len() > SEARCHED_BYTES_MAX);
-            self.too_large.fetch_add(usize::from(is_large), Ordering::Relaxed);
+            self.oversized_count.fetch_add(usize::from(is_large), Ordering::Relaxed);
             return;
         }
-        let Ok((file, meta)) = open(self.root, path) else { return };
+        let Ok((file, meta)) = open_regular(self.root, path) else { return };
         if meta.len() > SEARCHED_BYTES_MAX {
-            self.too_large.fetch_add(1, Ordering::Relaxed);
+            self.oversized_count.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut found: Vec<String> = Vec::new();
-        let name = printable(path.as_bytes()).replace('\n', "\\n");
+        let name = printable_text(path.as_bytes()).replace('\n', "\\n");
         let sink = sinks::Bytes(|number, line| {
             // What is shown may be longer than what was searched, where something hides: then from its begin.
             let hit = self.matcher.find(line).ok().flatten().map_or(0, |hit| hit.start());
-            let line = visible(line_text(line).trim_end_matches(['\r', '\n']));
+            let line = escape_hidden(decode_line(line).trim_end_matches(['\r', '\n']));
             found.push(format!("{name}:{number}: {}", cut_around(&line, hit, LINE_CHARS_MAX)));
             // One more than asked for tells that there are more.
             Ok(found.len() <= self.limit)
@@ -257,7 +265,7 @@ impl Search<'_> {
             used.search_file(&self.matcher, &file.into_std(), sink).ok();
         }
         if !found.is_empty() {
-            self.hits().add(place, found, self.limit);
+            self.lock_hits().add(place, found, self.limit);
         }
     }
 }
@@ -267,19 +275,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::Sight;
-    use crate::tools::testing::Workspace;
+    use crate::policy::PathVisibility;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn a_hit_far_out_in_a_long_line_is_seen() {
+    fn match_far_into_a_long_line_is_shown() {
         let long = format!(
             "{}é needle {}\nneedle at the begin {}\n",
             "x".repeat(900),
             "y".repeat(900),
             "z".repeat(900)
         );
-        let mut w = Workspace::new(&[("min.js", &long)]);
-        let out = w.call(NAME, json!({"regex": "needle"}));
+        let mut w = TestWorkspace::new(&[("min.js", &long)]);
+        let out = w.call_tool(NAME, json!({"regex": "needle"}));
         let lines: Vec<String> = out.text().lines().map(str::to_owned).collect();
         assert!(
             lines[0].starts_with("min.js:1: [827 characters] …xxx") && lines[0].contains("é needle yyy"),
@@ -290,8 +298,8 @@ mod tests {
         assert!(lines[1].starts_with("min.js:2: needle at the begin zzz"), "{}", lines[1]);
     }
 
-    fn sample() -> Workspace {
-        let w = Workspace::new(&[
+    fn sample() -> TestWorkspace {
+        let w = TestWorkspace::new(&[
             (".gitignore", "gen/\n"),
             ("src/b.rs", "fn find() {}\r\nlet x = find();\n"),
             ("src/a.py", "# find me\n"),
@@ -299,71 +307,74 @@ mod tests {
             (".hidden", "find\n"),
             (".git/config", "find\n"),
         ]);
-        w.write("data.bin", b"find\0find\n");
-        w.write("src/dos.txt", "x;\r\ny\r\n");
-        w.write("latin.txt", b"find caf\xe9\n");
-        w.link("away", "/etc/passwd");
+        w.write_file("data.bin", b"find\0find\n");
+        w.write_file("src/dos.txt", "x;\r\ny\r\n");
+        w.write_file("latin.txt", b"find caf\xe9\n");
+        w.create_link("away", "/etc/passwd");
         w
     }
 
     #[test]
     fn matches_are_sorted_by_path() {
-        let out = sample().call(NAME, json!({"regex": "find"}));
+        let out = sample().call_tool(NAME, json!({"regex": "find"}));
         let want = "latin.txt:1: find caf\u{e9}\nsrc/a.py:1: # find me\nsrc/b.rs:1: fn find() {}\n\
                     src/b.rs:2: let x = find();\n";
         assert_eq!(out.text(), want);
     }
 
     #[test]
-    fn a_glob_and_a_limit_narrow_it() {
+    fn glob_and_limit_narrow_the_search() {
         let mut w = sample();
-        let out = w.call(NAME, json!({"regex": r"find\(", "file_glob": "*.rs", "max_results": 1}));
+        let out = w.call_tool(NAME, json!({"regex": r"find\(", "file_glob": "*.rs", "max_results": 1}));
         assert_eq!(
             out.text(),
             "src/b.rs:1: fn find() {}\n[… more than 1 matches: narrow the search or raise max_results …]\n"
         );
-        let out = w.call(NAME, json!({"regex": "find", "file_glob": "src/*.py"}));
+        let out = w.call_tool(NAME, json!({"regex": "find", "file_glob": "src/*.py"}));
         assert_eq!(out.text(), "src/a.py:1: # find me\n");
-        assert_eq!(w.call(NAME, json!({"regex": "zzz"})).text(), "no line matches");
+        assert_eq!(w.call_tool(NAME, json!({"regex": "zzz"})).text(), "no line matches");
     }
 
     #[test]
-    fn a_folder_is_all_below_it_and_a_glob_that_names_nothing_says_so() {
+    fn folder_glob_covers_its_contents_and_unmatched_glob_is_reported() {
         let mut w = sample();
         for glob in ["src", "src/", "./src/", "/workspace/src", "/workspace/src/*.py", "src/a.py"] {
-            let out = w.call(NAME, json!({"regex": "find me", "file_glob": glob}));
+            let out = w.call_tool(NAME, json!({"regex": "find me", "file_glob": glob}));
             assert_eq!(out.text(), "src/a.py:1: # find me\n", "{glob}");
         }
-        let out = w.call(NAME, json!({"regex": "find", "file_glob": "lib/"}));
+        let out = w.call_tool(NAME, json!({"regex": "find", "file_glob": "lib/"}));
         assert!(
             out.text().starts_with("no line matches, for no file has a name that matches lib/"),
             "{}",
             out.text()
         );
-        let out = w.call(NAME, json!({"regex": "zzz", "file_glob": "src/"}));
+        let out = w.call_tool(NAME, json!({"regex": "zzz", "file_glob": "src/"}));
         assert_eq!(out.text(), "no line matches in files that match src/");
     }
 
     #[test]
-    fn a_line_begins_and_ends_where_it_does() {
+    fn anchors_match_line_starts_and_ends() {
         let mut w = sample();
-        assert_eq!(w.call(NAME, json!({"regex": ";$", "file_glob": "*.txt"})).text(), "src/dos.txt:1: x;\n");
-        assert_eq!(w.call(NAME, json!({"regex": "^y$"})).text(), "src/dos.txt:2: y\n");
-        assert_eq!(w.call(NAME, json!({"regex": "^let"})).text(), "src/b.rs:2: let x = find();\n");
+        assert_eq!(
+            w.call_tool(NAME, json!({"regex": ";$", "file_glob": "*.txt"})).text(),
+            "src/dos.txt:1: x;\n"
+        );
+        assert_eq!(w.call_tool(NAME, json!({"regex": "^y$"})).text(), "src/dos.txt:2: y\n");
+        assert_eq!(w.call_tool(NAME, json!({"regex": "^let"})).text(), "src/b.rs:2: let x = find();\n");
     }
 
     #[test]
-    fn whatever_thread_is_first_the_first_matches_are_shown() {
-        let mut w = Workspace::new(&[]);
+    fn results_do_not_depend_on_thread_order() {
+        let mut w = TestWorkspace::new(&[]);
         for n in 0..300 {
-            w.write(&format!("d{}/f{n:03}", n % 7), "match one\nno\nmatch two\n".repeat(n % 3));
+            w.write_file(&format!("d{}/f{n:03}", n % 7), "match one\nno\nmatch two\n".repeat(n % 3));
         }
-        let all = w.call(NAME, json!({"regex": "match", "max_results": 500})).text().into_owned();
+        let all = w.call_tool(NAME, json!({"regex": "match", "max_results": 500})).text().into_owned();
         let all: Vec<&str> = all.lines().take(500).collect();
         assert!(all.iter().map(|line| line.split_once(':').expect("a path").0).is_sorted());
         for limit in [1, 7, 20, 100] {
             for _ in 0..5 {
-                let out = w.call(NAME, json!({"regex": "match", "max_results": limit}));
+                let out = w.call_tool(NAME, json!({"regex": "match", "max_results": limit}));
                 let text = out.text();
                 assert_eq!(text.lines().take(limit).collect::<Vec<_>>(), all[..limit]);
                 assert!(text.contains(&format!("[… more than {limit} matches")), "{text}");
@@ -372,41 +383,43 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_too_large_are_told_whatever_is_found_before_them() {
-        let mut w = Workspace::new(&[("a", &"find\n".repeat(50))]);
-        w.write("z/large", "");
-        let large = std::fs::File::options().write(true).open(w.path("z/large")).expect("opens");
+    fn oversized_files_are_reported_regardless_of_earlier_matches() {
+        let mut w = TestWorkspace::new(&[("a", &"find\n".repeat(50))]);
+        w.write_file("z/large", "");
+        let large = std::fs::File::options().write(true).open(w.full_path("z/large")).expect("opens");
         large.set_len(SEARCHED_BYTES_MAX + 1).expect("a hole");
         for _ in 0..20 {
-            let out = w.call(NAME, json!({"regex": "find", "max_results": 1}));
+            let out = w.call_tool(NAME, json!({"regex": "find", "max_results": 1}));
             assert!(out.text().ends_with("1024.0 MiB were not searched: 1 …]\n"), "{}", out.text());
         }
     }
 
     #[test]
-    fn what_policy_keeps_from_being_read_no_search_shows() {
+    fn files_hidden_by_policy_are_not_searched() {
         let policy = |tools: &str| {
             let rule = "[[rules]]\nid = \"s\"\nverdict = \"deny\"\npaths = [\"secrets/**\", \"*.key\"]\n";
-            Sight::of(&[crate::policy::parse(&format!("{rule}{tools}")).expect("a policy")])
+            PathVisibility::new(&[
+                crate::policy::parse_policy_text(&format!("{rule}{tools}")).expect("a policy")
+            ])
         };
-        let mut w = Workspace::new(&[("a", "find\n"), ("b.key", "find\n"), ("secrets/c", "find\n")]);
+        let mut w = TestWorkspace::new(&[("a", "find\n"), ("b.key", "find\n"), ("secrets/c", "find\n")]);
         for tools in ["", "tools = [\"read_file\"]\n", "tools = [\"search_codebase\"]\n"] {
-            w.settings.sight = policy(tools);
-            let out = w.call(NAME, json!({"regex": "find"}));
+            w.settings.visibility = policy(tools);
+            let out = w.call_tool(NAME, json!({"regex": "find"}));
             let told = "a:1: find\n[… files that policy keeps from being read were not searched: 2 …]\n";
             assert_eq!(out.text(), told, "{tools}");
         }
-        w.settings.sight = policy("tools = [\"edit_file\"]\n");
-        assert_eq!(w.call(NAME, json!({"regex": "find"})).text().lines().count(), 3);
+        w.settings.visibility = policy("tools = [\"edit_file\"]\n");
+        assert_eq!(w.call_tool(NAME, json!({"regex": "find"})).text().lines().count(), 3);
     }
 
     #[test]
-    fn long_lines_are_cut_and_bad_patterns_explained() {
-        let mut w = Workspace::new(&[("a", &format!("find{}\n", "x".repeat(5000)))]);
-        assert!(w.call(NAME, json!({"regex": "find"})).content.len() < 400);
-        let out = w.call(NAME, json!({"regex": "a("}));
+    fn long_lines_are_cut_and_invalid_patterns_are_explained() {
+        let mut w = TestWorkspace::new(&[("a", &format!("find{}\n", "x".repeat(5000)))]);
+        assert!(w.call_tool(NAME, json!({"regex": "find"})).content.len() < 400);
+        let out = w.call_tool(NAME, json!({"regex": "a("}));
         assert!(out.is_error && out.text().contains("unclosed group"), "{}", out.text());
-        assert!(w.call(NAME, json!({"regex": "a\\nb"})).is_error);
-        assert!(w.call(NAME, json!({"regex": ""})).is_error);
+        assert!(w.call_tool(NAME, json!({"regex": "a\\nb"})).is_error);
+        assert!(w.call_tool(NAME, json!({"regex": ""})).is_error);
     }
 }

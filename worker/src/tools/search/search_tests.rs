@@ -6,22 +6,22 @@ use serde_json::json;
 
 use crate::tools::{
     CommandSpec,
-    testing::{Workspace, has},
+    testing::{TestWorkspace, has_program},
     text::{
-        encoding::line_text,
-        output::{cut_around, visible},
+        encoding::decode_line,
+        output::{cut_around, escape_hidden},
     },
 };
 
 /// A file's place, a line's number, its text.
 type Hit = (String, u64, String);
 
-fn sample() -> Workspace {
+fn sample() -> TestWorkspace {
     let mut many = String::new();
     for n in 0..100 {
         many.push_str(&format!("needle {n}\nhay\n"));
     }
-    let w = Workspace::new(&[
+    let w = TestWorkspace::new(&[
         ("plain.txt", "needle one\nhay\nNeedle two\nthe last needle"),
         ("src/deep/er/a.rs", "fn needle() {}\n// needle needle\n"),
         ("src/many.py", &many),
@@ -51,16 +51,19 @@ fn sample() -> Workspace {
         ("a/f.txt", "needle\n"),
     ]);
     let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    w.write("utf16.txt", [b"\xff\xfe".to_vec(), utf16("hay\r\nneedle \u{e9}\r\n")].concat());
-    w.write("bom.txt", b"\xef\xbb\xbfneedle first\nhay\n");
-    w.write("latin.txt", b"needle caf\xe9\n");
-    w.write("binary.bin", b"needle\0needle\nneedle\n");
-    w.write("late.bin", [b"needle early\n".to_vec(), vec![b'y'; 200_000], b"\n\0needle\n".to_vec()].concat());
-    w.write("controls.txt", b"needle \x1b[31mred\x1b[0m\tneedle\n");
-    w.link("to-file", "plain.txt");
-    w.link("to-folder", "src");
-    w.link("away", "/etc");
-    w.link("gone", "nothing");
+    w.write_file("utf16.txt", [b"\xff\xfe".to_vec(), utf16("hay\r\nneedle \u{e9}\r\n")].concat());
+    w.write_file("bom.txt", b"\xef\xbb\xbfneedle first\nhay\n");
+    w.write_file("latin.txt", b"needle caf\xe9\n");
+    w.write_file("binary.bin", b"needle\0needle\nneedle\n");
+    w.write_file(
+        "late.bin",
+        [b"needle early\n".to_vec(), vec![b'y'; 200_000], b"\n\0needle\n".to_vec()].concat(),
+    );
+    w.write_file("controls.txt", b"needle \x1b[31mred\x1b[0m\tneedle\n");
+    w.create_link("to-file", "plain.txt");
+    w.create_link("to-folder", "src");
+    w.create_link("away", "/etc");
+    w.create_link("gone", "nothing");
     w
 }
 
@@ -68,7 +71,7 @@ fn sample() -> Workspace {
 /// its buffer grows with a long line and stays so, and how much of a file it looks at for a NUL before it searches
 /// depends on which files came before.
 /// A glob without a slash is given as a type: ripgrep's own globs take files back that are ignored.
-fn by_ripgrep(w: &Workspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
+fn search_with_ripgrep(w: &TestWorkspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
     let glob = match glob {
         None => String::new(),
         Some(path) if path.contains('/') => format!("--glob {}", crate::tools::quote(path)),
@@ -80,9 +83,10 @@ fn by_ripgrep(w: &Workspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
         crate::tools::quote(regex)
     );
     let spec = CommandSpec { shell, cwd: None, timeout_ms: 60_000 };
-    let output = w.with(|context| Box::pin(async move { context.runner.run(spec).await })).expect("runs");
+    let output =
+        w.with_context(|context| Box::pin(async move { context.runner.run(spec).await })).expect("runs");
     let mut hits = BTreeSet::new();
-    for line in output.stdout.joined().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in output.stdout.to_bytes().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Some(at) = line.iter().position(|byte| *byte == 0) else {
             // Of a file whose first stretch is text: where it stopped.
             assert!(String::from_utf8_lossy(line).contains("stopped searching binary file"));
@@ -94,19 +98,19 @@ fn by_ripgrep(w: &Workspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
         let mut part = || parts.next().expect("number, column and line");
         let number = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse().expect("a number");
         let (number, column, line): (_, u64, _) = (number(part()), number(part()), part());
-        let text = visible(line_text(line).trim_end_matches('\r'));
+        let text = escape_hidden(decode_line(line).trim_end_matches('\r'));
         let text = cut_around(&text, usize::try_from(column - 1).expect("fits"), 300);
         hits.insert((path.trim_start_matches("./").to_owned(), number, text));
     }
     hits
 }
 
-fn by_tool(w: &mut Workspace, regex: &str, glob: Option<&str>) -> (BTreeSet<Hit>, Vec<String>) {
-    let out = w.call("search_codebase", json!({"regex": regex, "file_glob": glob, "max_results": 500}));
+fn search_with_tool(w: &mut TestWorkspace, regex: &str, glob: Option<&str>) -> (BTreeSet<Hit>, Vec<String>) {
+    let out = w.call_tool("search_codebase", json!({"regex": regex, "file_glob": glob, "max_results": 500}));
     assert!(!out.is_error, "{}", out.text());
     let text = out.text().into_owned();
     let mut paths = Vec::new();
-    let hits = text.lines().filter(|line| !line.starts_with(crate::tools::NO_HITS)).map(|line| {
+    let hits = text.lines().filter(|line| !line.starts_with(crate::tools::NO_MATCHES)).map(|line| {
         let mut parts = line.splitn(3, ':');
         let mut part = || parts.next().expect("path:line: text").to_owned();
         let (path, number, text) = (part(), part().parse().expect("a number"), part());
@@ -117,8 +121,8 @@ fn by_tool(w: &mut Workspace, regex: &str, glob: Option<&str>) -> (BTreeSet<Hit>
 }
 
 #[test]
-fn the_same_lines_are_found_as_by_ripgrep() {
-    if !has("rg") {
+fn finds_the_same_lines_as_ripgrep() {
+    if !has_program("rg") {
         return;
     }
     let mut w = sample();
@@ -141,8 +145,8 @@ fn the_same_lines_are_found_as_by_ripgrep() {
         ("needle", Some("*.nothing")),
         ("x{50}needle", None),
     ] {
-        let want = by_ripgrep(&w, regex, glob);
-        let (have, paths) = by_tool(&mut w, regex, glob);
+        let want = search_with_ripgrep(&w, regex, glob);
+        let (have, paths) = search_with_tool(&mut w, regex, glob);
         let missing: Vec<_> = want.difference(&have).collect();
         let added: Vec<_> = have.difference(&want).collect();
         assert!(

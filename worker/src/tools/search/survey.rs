@@ -12,16 +12,16 @@ use std::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::imports::{Uses, is_source, uses};
-use crate::calls::work_path;
+use super::imports::{ImportGraph, import_graph, is_source_file};
+use crate::calls::parse_workspace_path;
 use crate::tools::{
     context::{
-        runner::{CommandSpec, Ended},
+        runner::{CommandEnd, CommandSpec},
         tool_context::{ToolContext, ToolOutcome},
     },
     file_access::{
-        files::open,
-        walk::{Hidden, walk},
+        files::open_regular,
+        walk::{HiddenEntries, walk_folder},
     },
 };
 
@@ -35,26 +35,26 @@ const FILES_MAX: usize = 20_000;
 const SOURCES_MAX: usize = 2000;
 const SOURCE_BYTES_MAX: u64 = 64 * 1024;
 /// Lines of the graph, and names in a line.
-const LINES_MAX: usize = 80;
-const NAMES_MAX: usize = 8;
+const GRAPH_LINES_MAX: usize = 80;
+const LINE_NAMES_MAX: usize = 8;
 /// Bytes of what is told of the commits before.
-const RECENT_BYTES_MAX: usize = 4 * 1024;
+const RECENT_COMMITS_BYTES_MAX: usize = 4 * 1024;
 /// Programs that are looked for.
-const PROGRAMS: [&str; 12] =
+const KNOWN_PROGRAMS: [&str; 12] =
     ["git", "python3", "pytest", "ruff", "node", "npm", "cargo", "go", "java", "make", "cmake", "ruby"];
 /// How long looking for them may take.
-const PROGRAMS_MS: u64 = 10_000;
+const PROGRAMS_TIMEOUT_MS: u64 = 10_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct SurveyArgs {
     /// Paths that the task wants to be there at its end.
     #[serde(default)]
     requires: Vec<String>,
 }
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    let entries = match walk(context.root, None, None, Hidden::Skip) {
+pub(crate) async fn run(context: ToolContext<'_>, args: SurveyArgs) -> ToolOutcome {
+    let entries = match walk_folder(context.root, None, None, HiddenEntries::Skip) {
         Ok(entries) => entries,
         Err(error) => return ToolOutcome::error(NAME, format!("the workspace cannot be read: {error}")),
     };
@@ -64,21 +64,21 @@ pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
         .map(|entry| entry.path.to_string())
         .collect();
     let mut text = String::from("# Preflight\n");
-    text.push_str(&counted(&files));
-    match required(context, &args.requires) {
+    text.push_str(&describe_files(&files));
+    match describe_required_paths(context, &args.requires) {
         Ok(words) => text.push_str(&words),
         Err(text) => return ToolOutcome::error(NAME, text),
     }
-    text.push_str(&programs(context).await);
-    let sources = sources(context, &files);
+    text.push_str(&describe_programs(context).await);
+    let sources = read_sources(context, &files);
     text.push_str("\n# Which files use which\n");
-    text.push_str(&graph(&uses(&files, &sources)));
+    text.push_str(&format_import_graph(&import_graph(&files, &sources)));
     text.push_str("\n# What was changed last\n");
-    text.push_str(&recent(context));
+    text.push_str(&describe_recent_commits(context));
     ToolOutcome::ok(text)
 }
 
-fn counted(files: &BTreeSet<String>) -> String {
+fn describe_files(files: &BTreeSet<String>) -> String {
     let folders: BTreeSet<&str> =
         files.iter().filter_map(|path| path.rsplit_once('/')).map(|(folder, _)| folder).collect();
     let most = if files.len() == FILES_MAX { " or more" } else { "" };
@@ -89,11 +89,11 @@ fn counted(files: &BTreeSet<String>) -> String {
 ///
 /// # Errors
 /// One of them is no path of a workspace.
-fn required(context: ToolContext<'_>, requires: &[String]) -> Result<String, String> {
+fn describe_required_paths(context: ToolContext<'_>, requires: &[String]) -> Result<String, String> {
     let (mut there, mut absent) = (Vec::new(), Vec::new());
     for path in requires {
-        let path =
-            work_path(path).map_err(|error| format!("the task requires a path that is none: {error}"))?;
+        let path = parse_workspace_path(path)
+            .map_err(|error| format!("the task requires a path that is none: {error}"))?;
         let is_there = context.root.metadata(path.to_string()).is_ok();
         if is_there { &mut there } else { &mut absent }.push(path.to_string());
     }
@@ -106,18 +106,18 @@ fn required(context: ToolContext<'_>, requires: &[String]) -> Result<String, Str
     Ok(text)
 }
 
-async fn programs(context: ToolContext<'_>) -> String {
+async fn describe_programs(context: ToolContext<'_>) -> String {
     let shell = format!(
         "for p in {}; do command -v \"$p\" >/dev/null && echo \"$p\"; done; true",
-        PROGRAMS.join(" ")
+        KNOWN_PROGRAMS.join(" ")
     );
-    let limit = context.settings.time_limit(PROGRAMS_MS);
+    let limit = context.settings.time_limit(PROGRAMS_TIMEOUT_MS);
     let spec = CommandSpec { shell, cwd: None, timeout_ms: limit.ms };
     match context.runner.run(spec).await {
-        Ok(output) if output.ended == Ended::Exit(0) => {
-            let said = String::from_utf8_lossy(&output.stdout.joined()).into_owned();
+        Ok(output) if output.ended == CommandEnd::Exit(0) => {
+            let said = String::from_utf8_lossy(&output.stdout.to_bytes()).into_owned();
             let there: Vec<&str> =
-                PROGRAMS.into_iter().filter(|name| said.lines().any(|line| line == *name)).collect();
+                KNOWN_PROGRAMS.into_iter().filter(|name| said.lines().any(|line| line == *name)).collect();
             if there.is_empty() {
                 return "Commands run; none of the usual programs is there.\n".to_owned();
             }
@@ -128,10 +128,10 @@ async fn programs(context: ToolContext<'_>) -> String {
     }
 }
 
-fn sources(context: ToolContext<'_>, files: &BTreeSet<String>) -> BTreeMap<String, String> {
-    let named = files.iter().filter(|path| is_source(path)).take(SOURCES_MAX);
+fn read_sources(context: ToolContext<'_>, files: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let named = files.iter().filter(|path| is_source_file(path)).take(SOURCES_MAX);
     let read = named.filter_map(|path| {
-        let (file, _) = open(context.root, &work_path(path).ok()?).ok()?;
+        let (file, _) = open_regular(context.root, &parse_workspace_path(path).ok()?).ok()?;
         let mut bytes = Vec::new();
         file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Some((path.clone(), String::from_utf8_lossy(&bytes).into_owned()))
@@ -140,7 +140,7 @@ fn sources(context: ToolContext<'_>, files: &BTreeSet<String>) -> BTreeMap<Strin
 }
 
 /// The graph, a line a file: those with the most ties where not all have room, in the order of their paths.
-fn graph(uses: &Uses) -> String {
+fn format_import_graph(uses: &ImportGraph) -> String {
     let mut users: BTreeMap<&str, usize> = BTreeMap::new();
     for used in uses.values().flatten() {
         *users.entry(used).or_default() += 1;
@@ -150,14 +150,14 @@ fn graph(uses: &Uses) -> String {
         .map(|(path, used)| (used.len() + users.get(path.as_str()).copied().unwrap_or(0), path))
         .collect();
     ranked.sort_by(|(one, a), (other, b)| other.cmp(one).then(a.cmp(b)));
-    let left_out = ranked.len().saturating_sub(LINES_MAX);
-    let shown: BTreeSet<&String> = ranked.into_iter().take(LINES_MAX).map(|(_, path)| path).collect();
+    let left_out = ranked.len().saturating_sub(GRAPH_LINES_MAX);
+    let shown: BTreeSet<&String> = ranked.into_iter().take(GRAPH_LINES_MAX).map(|(_, path)| path).collect();
     let mut text = String::new();
     for path in shown {
         let used = &uses[path];
-        let names: Vec<&str> = used.iter().take(NAMES_MAX).map(String::as_str).collect();
-        let more = if used.len() > NAMES_MAX {
-            format!(" and {} more", used.len() - NAMES_MAX)
+        let names: Vec<&str> = used.iter().take(LINE_NAMES_MAX).map(String::as_str).collect();
+        let more = if used.len() > LINE_NAMES_MAX {
+            format!(" and {} more", used.len() - LINE_NAMES_MAX)
         } else {
             String::new()
         };
@@ -169,11 +169,14 @@ fn graph(uses: &Uses) -> String {
     if text.is_empty() { "No file is seen to use another.\n".to_owned() } else { text }
 }
 
-fn recent(context: ToolContext<'_>) -> String {
-    match &context.base.recent {
+fn describe_recent_commits(context: ToolContext<'_>) -> String {
+    match &context.base.recent_commits {
         None => "The history before the task's own commit is not here.\n".to_owned(),
-        Some(text) if text.len() > RECENT_BYTES_MAX => {
-            format!("{}\n[older ones are left out]\n", &text[..text.floor_char_boundary(RECENT_BYTES_MAX)])
+        Some(text) if text.len() > RECENT_COMMITS_BYTES_MAX => {
+            format!(
+                "{}\n[older ones are left out]\n",
+                &text[..text.floor_char_boundary(RECENT_COMMITS_BYTES_MAX)]
+            )
         }
         Some(text) => format!("{}\n", text.trim_end()),
     }
@@ -184,17 +187,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn the_same_tree_is_told_in_the_same_words() {
-        let mut w = Workspace::new(&[
+    fn same_tree_gives_the_same_survey() {
+        let mut w = TestWorkspace::new(&[
             ("a.py", "def f():\n    return 1\n"),
             ("b.py", "import a\n"),
             ("tests/test_a.py", "from a import f\nfrom b import a\n"),
         ]);
-        w.base.recent = Some("abc 2026-01-02 Make it\nM\ta.py\n".to_owned());
-        let out = w.call(NAME, json!({ "requires": ["a.py", "c.py"] }));
+        w.base.recent_commits = Some("abc 2026-01-02 Make it\nM\ta.py\n".to_owned());
+        let out = w.call_tool(NAME, json!({ "requires": ["a.py", "c.py"] }));
         for words in [
             "3 files in 2 folders",
             "already there: a.py",
@@ -204,21 +207,21 @@ mod tests {
         ] {
             assert!(out.text().contains(words), "{words}: {}", out.text());
         }
-        assert_eq!(w.call(NAME, json!({ "requires": ["a.py", "c.py"] })).text(), out.text());
-        let bad = w.call(NAME, json!({ "requires": ["../x"] }));
+        assert_eq!(w.call_tool(NAME, json!({ "requires": ["a.py", "c.py"] })).text(), out.text());
+        let bad = w.call_tool(NAME, json!({ "requires": ["../x"] }));
         assert!(bad.is_error && bad.text().contains("a path that is none"), "{}", bad.text());
     }
 
     #[test]
-    fn of_a_large_graph_the_files_with_the_most_ties_are_told() {
-        let mut all = Uses::new();
+    fn large_graph_shows_the_most_connected_files() {
+        let mut all = ImportGraph::new();
         for n in 0..100 {
             all.insert(format!("f{n:03}.py"), BTreeSet::from(["hub.py".to_owned()]));
         }
         all.insert("hub.py".to_owned(), (0..20).map(|n| format!("g{n:02}.py")).collect());
-        let text = graph(&all);
+        let text = format_import_graph(&all);
         assert!(text.contains("hub.py uses g00.py") && text.contains("and 12 more"), "{text}");
         assert!(text.ends_with("[21 more files use others]\n"), "{text}");
-        assert_eq!(graph(&Uses::new()), "No file is seen to use another.\n");
+        assert_eq!(format_import_graph(&ImportGraph::new()), "No file is seen to use another.\n");
     }
 }

@@ -1,8 +1,8 @@
 //! `run_tests`: which runner a project has, what it printed, and why tests did not run.
 
-pub(super) mod missing;
+pub(super) mod missing_dependency;
 pub(super) mod not_run;
-pub(super) mod python_runner;
+pub(super) mod python_test_command;
 pub(super) mod test_command;
 pub(super) mod test_files;
 pub(super) mod test_output;

@@ -5,70 +5,77 @@
 
 use cap_std::fs::Dir;
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     tool::{NotRun, NotRunCause, TestCounts},
 };
 
-use super::{missing, test_output::TestReport};
-use crate::tools::context::runner::Ended;
+use super::{missing_dependency, test_output::TestReport};
+use crate::tools::context::runner::CommandEnd;
 
 /// Exit status of a shell whose program cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
 /// Names that a reason lists.
-const LISTED_MAX: usize = 5;
+const LISTED_NAMES_MAX: usize = 5;
 
 /// Why tests whose command ended so did not run, or not all of them; `None` where all ran.
-pub(crate) fn not_run(
+pub(crate) fn detect_not_run(
     root: &Dir,
-    ended: Ended,
+    ended: CommandEnd,
     line: &str,
     report: &TestReport,
     said: &str,
 ) -> Option<NotRun> {
     match ended {
-        Ended::Exit(0) => None,
-        Ended::Exit(status) => exited(root, status, line, report, said),
-        Ended::TimedOut => Some(NotRun::because(NotRunCause::TimedOut, "its time limit ended it")),
-        Ended::Signal(signal) => {
-            Some(NotRun::because(NotRunCause::Killed, format!("signal {signal} ended it")))
+        CommandEnd::Exit(0) => None,
+        CommandEnd::Exit(status) => not_run_after_exit(root, status, line, report, said),
+        CommandEnd::TimedOut => Some(NotRun::new(NotRunCause::TimedOut, "its time limit ended it")),
+        CommandEnd::Signal(signal) => {
+            Some(NotRun::new(NotRunCause::Killed, format!("signal {signal} ended it")))
         }
-        Ended::Exceeded(what) => Some(NotRun::because(
+        CommandEnd::Exceeded(what) => Some(NotRun::new(
             NotRunCause::LimitExceeded,
-            format!("it used more {} than allowed", what.noun()),
+            format!("it used more {} than allowed", what.as_noun()),
         )),
     }
 }
 
-fn exited(root: &Dir, status: i32, line: &str, report: &TestReport, said: &str) -> Option<NotRun> {
-    let partly = has_run(report);
+fn not_run_after_exit(
+    root: &Dir,
+    status: i32,
+    line: &str,
+    report: &TestReport,
+    said: &str,
+) -> Option<NotRun> {
+    let partly = has_run_any(report);
     let uncollected = report.uncollected.clone();
     // A runner that names what it could not load is there.
     if !partly && uncollected.is_empty() {
-        let lacks = missing::missing(root, Ended::Exit(status), line, report.counts, said);
+        let lacks =
+            missing_dependency::find_missing(root, CommandEnd::Exit(status), line, report.counts, said);
         if let Some((cause, name)) = lacks {
-            return Some(NotRun::lacking(cause, &name));
+            return Some(NotRun::for_missing(cause, &name));
         }
         if status == NOT_EXECUTABLE {
-            return Some(NotRun::because(NotRunCause::ProgramMissing, "a program cannot be executed"));
+            return Some(NotRun::new(NotRunCause::ProgramMissing, "a program cannot be executed"));
         }
     }
     if !uncollected.is_empty() {
-        let (cause, verb) = if report.compiles_tests {
+        let (cause, verb) = if report.is_compile_failure {
             (NotRunCause::CompileFailed, "compiled")
         } else {
             (NotRunCause::CollectionFailed, "loaded")
         };
-        let reason = format!("{} could not be {verb}", listed(&uncollected));
-        return Some(NotRun { uncollected, partly, ..NotRun::because(cause, reason) });
+        let reason = format!("{} could not be {verb}", join_names(&uncollected));
+        return Some(NotRun { uncollected, partly, ..NotRun::new(cause, reason) });
     }
     if partly {
         return None;
     }
-    unloaded(said).map(|reason| NotRun::because(NotRunCause::CollectionFailed, reason))
+    load_failure_reason(said).map(|reason| NotRun::new(NotRunCause::CollectionFailed, reason))
 }
 
 /// Whether a test ran. What could not be loaded counts as an error with some runners, and as a failure with others.
-fn has_run(report: &TestReport) -> bool {
+fn has_run_any(report: &TestReport) -> bool {
     let counts = report.counts.unwrap_or_default();
     let failed = report.failing.iter().any(|name| !report.uncollected.contains(name));
     let errors = counts.failed.saturating_add(counts.errors) as usize;
@@ -76,7 +83,7 @@ fn has_run(report: &TestReport) -> bool {
 }
 
 /// Messages of runners that reach no test and name no file at fault, with the reason for people.
-fn unloaded(said: &str) -> Option<&'static str> {
+fn load_failure_reason(said: &str) -> Option<&'static str> {
     let says = |words: &[&str]| said.lines().any(|line| words.iter().any(|word| line.contains(word)));
     let known: [(&[&str], &str); 7] = [
         (&["ImportError while loading conftest", "ConftestImportFailure"], "conftest.py could not be loaded"),
@@ -94,18 +101,18 @@ fn unloaded(said: &str) -> Option<&'static str> {
 }
 
 /// The record of a runner that ran no test, although these files hold some.
-pub(crate) fn ran_none(files: &[WorkPath], counts: TestCounts) -> Option<NotRun> {
+pub(crate) fn ran_no_tests(files: &[WorkspacePath], counts: TestCounts) -> Option<NotRun> {
     if counts.total() > 0 || files.is_empty() {
         return None;
     }
     let uncollected: Vec<String> = files.iter().map(ToString::to_string).collect();
-    let reason = format!("the runner ran none of the tests in {}", listed(&uncollected));
-    Some(NotRun { uncollected, ..NotRun::because(NotRunCause::NoTests, reason) })
+    let reason = format!("the runner ran none of the tests in {}", join_names(&uncollected));
+    Some(NotRun { uncollected, ..NotRun::new(NotRunCause::NoTests, reason) })
 }
 
-fn listed(names: &[String]) -> String {
-    let mut text = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if let Some(more) = names.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
+fn join_names(names: &[String]) -> String {
+    let mut text = names.iter().take(LISTED_NAMES_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(more) = names.len().checked_sub(LISTED_NAMES_MAX).filter(|more| *more > 0) {
         text.push_str(&format!(" and {more} more"));
     }
     text
@@ -116,13 +123,13 @@ mod tests {
     use NotRunCause::{CollectionFailed, CompileFailed, DependencyMissing, ProgramMissing, RunnerMissing};
 
     use super::{super::test_output::parse_tests, *};
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     /// What a runner that ended so and printed this did not run: the cause, what is named, whether the rest ran.
-    fn read(status: i32, said: &str) -> Option<(NotRunCause, Vec<String>, bool)> {
+    fn diagnose_output(status: i32, said: &str) -> Option<(NotRunCause, Vec<String>, bool)> {
         let manifest = r#"{"devDependencies":{"vitest":"3"}}"#;
-        let w = Workspace::new(&[("package.json", manifest)]);
-        let why = not_run(&w.dir, Ended::Exit(status), "make test", &parse_tests(said), said)?;
+        let w = TestWorkspace::new(&[("package.json", manifest)]);
+        let why = detect_not_run(&w.dir, CommandEnd::Exit(status), "make test", &parse_tests(said), said)?;
         let names = why.missing.into_iter().chain(why.uncollected).collect();
         Some((why.cause, names, why.partly))
     }
@@ -134,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_real_runners_print_of_tests_that_did_not_run_is_understood() {
+    fn real_runner_output_of_unrun_tests_is_understood() {
         for (name, status, said, cause, names, partly) in [
             ("pytest", 2, captured!("pytest-imp"), CollectionFailed, &["test_imp.py"][..], false),
             ("pytest without its file", 4, captured!("pytest-path"), CollectionFailed, &[], false),
@@ -212,12 +219,12 @@ mod tests {
             ),
         ] {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(read(status, said), Some((cause, names, partly)), "{name}: {said}");
+            assert_eq!(diagnose_output(status, said), Some((cause, names, partly)), "{name}: {said}");
         }
     }
 
     #[test]
-    fn tests_that_ran_and_failed_did_run() {
+    fn failed_tests_count_as_run() {
         for said in [
             captured!("pytest-fail"),
             captured!("unittest-fail"),
@@ -232,20 +239,20 @@ mod tests {
             captured!("go-panic"),
             "anything else",
         ] {
-            assert_eq!(read(1, said), None, "{said}");
+            assert_eq!(diagnose_output(1, said), None, "{said}");
         }
-        assert_eq!(read(0, captured!("pytest-imp")), None, "the exit status decides");
+        assert_eq!(diagnose_output(0, captured!("pytest-imp")), None, "the exit status decides");
     }
 
     #[test]
-    fn what_ends_tests_early_is_named() {
-        let w = Workspace::new(&[]);
+    fn cause_of_an_early_end_is_named() {
+        let w = TestWorkspace::new(&[]);
         for (ended, cause) in [
-            (Ended::TimedOut, NotRunCause::TimedOut),
-            (Ended::Signal(9), NotRunCause::Killed),
-            (Ended::Exceeded(docket_schema::tool::Exceeded::Memory), NotRunCause::LimitExceeded),
+            (CommandEnd::TimedOut, NotRunCause::TimedOut),
+            (CommandEnd::Signal(9), NotRunCause::Killed),
+            (CommandEnd::Exceeded(docket_schema::tool::ExceededResource::Memory), NotRunCause::LimitExceeded),
         ] {
-            let why = not_run(&w.dir, ended, "", &TestReport::default(), "");
+            let why = detect_not_run(&w.dir, ended, "", &TestReport::default(), "");
             assert_eq!(why.map(|why| why.cause), Some(cause), "{ended:?}");
         }
     }

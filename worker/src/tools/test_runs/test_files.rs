@@ -2,22 +2,22 @@
 //! held against.
 
 use cap_std::fs::Dir;
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 
 use crate::tools::file_access::{
-    files::load,
-    walk::{Hidden, walk},
+    files::load_file,
+    walk::{HiddenEntries, walk_folder},
 };
 
 /// Names looked at to find out whether there are tests of a language.
-const LOOKED_AT_MAX: usize = 5000;
+const VISITED_NAMES_MAX: usize = 5000;
 /// Files with tests that are named, and the longest that is read.
-const NAMED_MAX: usize = 5;
-const BYTES_MAX: usize = 512 * 1024;
+const NAMED_FILES_MAX: usize = 5;
+const TEST_FILE_BYTES_MAX: usize = 512 * 1024;
 
 /// Languages whose tests are known by sight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tongue {
+pub(crate) enum TestLanguage {
     Python,
     Node,
     Go,
@@ -38,31 +38,31 @@ pub(crate) fn is_node_test(name: &[u8]) -> bool {
 }
 
 /// Whether there is a file with such a name.
-pub(crate) fn has_file(root: &Dir, folder: Option<&WorkPath>, is: impl Fn(&[u8]) -> bool) -> bool {
-    let Ok(entries) = walk(root, folder, Some(4), Hidden::Skip) else { return false };
-    let mut entries = entries.take(LOOKED_AT_MAX);
-    entries.any(|entry| !entry.is_dir && is(name_of(&entry.path)))
+pub(crate) fn has_file_named(root: &Dir, folder: Option<&WorkspacePath>, is: impl Fn(&[u8]) -> bool) -> bool {
+    let Ok(entries) = walk_folder(root, folder, Some(4), HiddenEntries::Skip) else { return false };
+    let mut entries = entries.take(VISITED_NAMES_MAX);
+    entries.any(|entry| !entry.is_dir && is(file_name(&entry.path)))
 }
 
-fn name_of(path: &WorkPath) -> &[u8] {
-    path.parts().last().unwrap_or_default()
+fn file_name(path: &WorkspacePath) -> &[u8] {
+    path.components().last().unwrap_or_default()
 }
 
 /// The language whose tests a file of this name may hold: Rust has them in any file.
-fn tongue(path: &WorkPath) -> Option<Tongue> {
-    let name = name_of(path);
+fn test_language(path: &WorkspacePath) -> Option<TestLanguage> {
+    let name = file_name(path);
     match () {
-        () if is_python_test(name) => Some(Tongue::Python),
-        () if is_node_test(name) => Some(Tongue::Node),
-        () if name.ends_with(b"_test.go") => Some(Tongue::Go),
-        () if name.ends_with(b".rs") => Some(Tongue::Rust),
+        () if is_python_test(name) => Some(TestLanguage::Python),
+        () if is_node_test(name) => Some(TestLanguage::Node),
+        () if name.ends_with(b"_test.go") => Some(TestLanguage::Go),
+        () if name.ends_with(b".rs") => Some(TestLanguage::Rust),
         () => None,
     }
 }
 
-impl Tongue {
+impl TestLanguage {
     /// Whether a test is written in the text: by lines, for words in the middle of one may be anything.
-    fn has_test(self, text: &str) -> bool {
+    fn contains_test(self, text: &str) -> bool {
         text.lines().any(|line| {
             let line = line.trim_start();
             let starts = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
@@ -77,14 +77,14 @@ impl Tongue {
 }
 
 /// Whether pytest alone would find the tests: they stand in no class.
-fn is_for_pytest(text: &str) -> bool {
+fn needs_pytest(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("def test") || line.starts_with("async def test"))
 }
 
 /// Whether a file of this name may hold tests.
 #[must_use]
-pub fn may_hold_tests(path: &WorkPath) -> bool {
-    tongue(path).is_some()
+pub fn may_hold_tests(path: &WorkspacePath) -> bool {
+    test_language(path).is_some()
 }
 
 /// Folders of tests and of what they need, as projects call them.
@@ -94,66 +94,66 @@ const TEST_FOLDERS: [&str; 8] =
 /// Whether a path is of tests alone: a file of them by its name, or in a folder of them. Rust has tests in any file, and
 /// only those in such a folder are nothing else.
 #[must_use]
-pub(crate) fn is_of_tests(path: &WorkPath) -> bool {
+pub(crate) fn is_test_path(path: &WorkspacePath) -> bool {
     let folder = |part: &[u8]| TEST_FOLDERS.iter().any(|folder| folder.as_bytes() == part);
-    path.parts().any(folder)
-        || name_of(path) == b"conftest.py"
-        || matches!(tongue(path), Some(Tongue::Python | Tongue::Node | Tongue::Go))
+    path.components().any(folder)
+        || file_name(path) == b"conftest.py"
+        || matches!(test_language(path), Some(TestLanguage::Python | TestLanguage::Node | TestLanguage::Go))
 }
 
 /// Whether a file of this name and text holds tests.
 #[must_use]
-pub fn holds_tests(path: &WorkPath, bytes: &[u8]) -> bool {
-    let Some(tongue) = tongue(path) else { return false };
-    bytes.len() <= BYTES_MAX && tongue.has_test(&String::from_utf8_lossy(bytes))
+pub fn holds_tests(path: &WorkspacePath, bytes: &[u8]) -> bool {
+    let Some(tongue) = test_language(path) else { return false };
+    bytes.len() <= TEST_FILE_BYTES_MAX && tongue.contains_test(&String::from_utf8_lossy(bytes))
 }
 
 /// The same of a file of the workspace as it is now.
 #[must_use]
-pub fn holds_tests_now(root: &Dir, path: &WorkPath) -> bool {
-    load(root, path).is_ok_and(|file| holds_tests(path, &file.bytes))
+pub fn holds_tests_now(root: &Dir, path: &WorkspacePath) -> bool {
+    load_file(root, path).is_ok_and(|file| holds_tests(path, &file.bytes))
 }
 
 /// Tests that are there where a runner ran none.
-pub(crate) struct Unrun {
+pub(crate) struct UnrunTests {
     /// Files that hold them, the first ones.
-    pub(crate) files: Vec<WorkPath>,
+    pub(crate) files: Vec<WorkspacePath>,
     /// They are pytest's, and another runner was started in its place.
-    pub(crate) want_pytest: bool,
+    pub(crate) needs_pytest: bool,
 }
 
-impl Unrun {
+impl UnrunTests {
     /// Nothing was looked for, or nothing found.
-    pub(crate) const fn none() -> Self {
-        Self { files: Vec::new(), want_pytest: false }
+    pub(crate) const fn empty() -> Self {
+        Self { files: Vec::new(), needs_pytest: false }
     }
 }
 
 /// Files with tests that a shell line would have been expected to run. Only of languages whose runners are known to
 /// overlook some: cargo and go find all there are, and leave out what the project wants left out.
-pub(crate) fn unrun(root: &Dir, line: &str, said: &str) -> Unrun {
+pub(crate) fn find_unrun_tests(root: &Dir, line: &str, said: &str) -> UnrunTests {
     let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
     let wanted = match () {
-        () if has(&["pytest", "unittest", "python"]) => Tongue::Python,
-        () if has(&["node", "npm", "vitest", "jest", "mocha"]) => Tongue::Node,
-        () => return Unrun::none(),
+        () if has(&["pytest", "unittest", "python"]) => TestLanguage::Python,
+        () if has(&["node", "npm", "vitest", "jest", "mocha"]) => TestLanguage::Node,
+        () => return UnrunTests::empty(),
     };
-    let mut found = Unrun::none();
+    let mut found = UnrunTests::empty();
     // What the project leaves out by a mark was found all the same.
     if said.contains(" deselected") {
         return found;
     }
-    let Ok(entries) = walk(root, None, None, Hidden::Skip) else { return found };
-    let others = |path: &WorkPath| path.parts().any(|part| part == b"node_modules");
-    let files = entries.take(LOOKED_AT_MAX).filter(|entry| !entry.is_dir && !entry.is_link);
-    for entry in files.filter(|entry| tongue(&entry.path) == Some(wanted) && !others(&entry.path)) {
-        let Ok(file) = load(root, &entry.path) else { continue };
+    let Ok(entries) = walk_folder(root, None, None, HiddenEntries::Skip) else { return found };
+    let others = |path: &WorkspacePath| path.components().any(|part| part == b"node_modules");
+    let files = entries.take(VISITED_NAMES_MAX).filter(|entry| !entry.is_dir && !entry.is_link);
+    for entry in files.filter(|entry| test_language(&entry.path) == Some(wanted) && !others(&entry.path)) {
+        let Ok(file) = load_file(root, &entry.path) else { continue };
         if holds_tests(&entry.path, &file.bytes) {
-            let by_unittest = wanted == Tongue::Python && said.contains("Ran 0 tests in");
-            found.want_pytest |= by_unittest && is_for_pytest(&String::from_utf8_lossy(&file.bytes));
+            let by_unittest = wanted == TestLanguage::Python && said.contains("Ran 0 tests in");
+            found.needs_pytest |= by_unittest && needs_pytest(&String::from_utf8_lossy(&file.bytes));
             found.files.push(entry.path);
         }
-        if found.files.len() == NAMED_MAX {
+        if found.files.len() == NAMED_FILES_MAX {
             break;
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_of_tests_alone_is_known_by_its_name_or_its_folder() {
+    fn test_paths_are_recognized_by_name_or_folder() {
         for path in [
             "test_a.py",
             "a_test.py",
@@ -175,15 +175,15 @@ mod tests {
             "tests/data.json",
             "a/fixtures/b.rs",
         ] {
-            assert!(is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+            assert!(is_test_path(&WorkspacePath::new(path).expect("a path")), "{path}");
         }
         for path in ["a.py", "src/lib.rs", "contest.py", "testing/a.py", "mytests.txt", "src/test.rs"] {
-            assert!(!is_of_tests(&WorkPath::new(path).expect("a path")), "{path}");
+            assert!(!is_test_path(&WorkspacePath::new(path).expect("a path")), "{path}");
         }
     }
 
     #[test]
-    fn tests_are_known_by_name_and_text() {
+    fn tests_are_recognized_by_name_and_text() {
         for (path, text, holds) in [
             ("test_a.py", "def test_a():\n", true),
             ("a_test.py", "class T:\n    def test_a(self): ...\n", true),
@@ -198,7 +198,7 @@ mod tests {
             ("src/lib.rs", "#[cfg(unix)]\nfn a() {}\n", false),
         ] {
             assert_eq!(
-                holds_tests(&WorkPath::new(path).expect("legal"), text.as_bytes()),
+                holds_tests(&WorkspacePath::new(path).expect("legal"), text.as_bytes()),
                 holds,
                 "{path}: {text}"
             );

@@ -6,25 +6,25 @@
 use cap_std::fs::Dir;
 
 use super::{
-    python_runner::{self, PythonTests},
-    test_files::{has_file, is_node_test, is_python_test},
+    python_test_command::{self, PythonTestTarget},
+    test_files::{has_file_named, is_node_test, is_python_test},
 };
-use crate::calls::work_path;
+use crate::calls::parse_workspace_path;
 use crate::{
     shell::quote,
-    tools::{file_access::files::load, text::output::printable},
+    tools::{file_access::files::load_file, text::output::printable_text},
 };
 
 /// Runners that are found by what lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum DetectedRunner {
     Cargo,
     Nextest,
     Go,
     /// The package's own script, and what it runs.
-    Npm(Script),
+    Npm(PackageScript),
     /// No script, but the runner itself.
-    Bare(Script),
+    Direct(PackageScript),
     Python,
     Make,
     Shell(&'static str),
@@ -32,88 +32,91 @@ pub(crate) enum Found {
 
 /// What a script of package.json runs, as far as that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Script {
+pub(crate) enum PackageScript {
     Vitest,
     Jest,
     Mocha,
     Node,
     /// Node behind words that its flags would have to stand before.
-    NodeOf,
+    WrappedNode,
     Other,
 }
 
-impl Script {
-    fn of(text: &str) -> Self {
+impl PackageScript {
+    fn from_text(text: &str) -> Self {
         let has = |word: &str| text.contains(word);
         match () {
             () if has("vitest") => Self::Vitest,
             () if has("jest") => Self::Jest,
             () if has("mocha") => Self::Mocha,
             () if text.trim_end().ends_with("node --test") => Self::Node,
-            () if has("node --test") || has("node:test") => Self::NodeOf,
+            () if has("node --test") || has("node:test") => Self::WrappedNode,
             () => Self::Other,
         }
     }
 
     /// Arguments that run one file, or one test of it.
-    fn args(self, path: &str) -> String {
+    fn path_args(self, path: &str) -> String {
         let Some((file, test)) = path.split_once("::") else { return quote(path) };
         match self {
             Self::Vitest | Self::Jest => format!("{} -t {}", quote(file), quote(test)),
             Self::Mocha => format!("{} -g {}", quote(file), quote(test)),
             // Node takes its flags before the files.
             Self::Node => format!("--test-name-pattern={} {}", quote(test), quote(file)),
-            Self::NodeOf | Self::Other => quote(file),
+            Self::WrappedNode | Self::Other => quote(file),
         }
     }
 
-    fn bare(self) -> &'static str {
+    fn direct_command(self) -> &'static str {
         match self {
             Self::Vitest => "vitest run",
             Self::Jest => "jest",
             Self::Mocha => "mocha",
-            Self::Node | Self::NodeOf | Self::Other => "node --test",
+            Self::Node | Self::WrappedNode | Self::Other => "node --test",
         }
     }
 
     const fn takes_names(self) -> bool {
-        !matches!(self, Self::NodeOf | Self::Other)
+        !matches!(self, Self::WrappedNode | Self::Other)
     }
 }
 
 /// What is run for a path, and where.
-pub(crate) struct Chosen {
-    found: Found,
+pub(crate) struct SelectedRunner {
+    runner: DetectedRunner,
     /// The folder that it is run in; the root where it is empty.
     folder: String,
     /// The path as seen from there.
     path: Option<String>,
     /// It is more than the path means.
-    widened: bool,
-    python: PythonTests,
+    is_widened: bool,
+    python_target: PythonTestTarget,
 }
 
-impl Chosen {
+impl SelectedRunner {
     /// The shell line.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn shell_line(&self) -> String {
         let path = self.path.as_deref();
         let below = !self.folder.is_empty();
-        let line = match self.found {
-            Found::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
-            Found::Nextest => format!("cargo nextest run --no-fail-fast{}", cargo_args(path)),
-            Found::Go => format!("go test -v{}", go_args(path)),
-            Found::Npm(script) => match path {
-                Some(path) => format!("CI=1 npm test --silent -- {}", script.args(path)),
+        let line = match self.runner {
+            DetectedRunner::Cargo => format!("cargo test --no-fail-fast{}", cargo_args(path)),
+            DetectedRunner::Nextest => format!("cargo nextest run --no-fail-fast{}", cargo_args(path)),
+            DetectedRunner::Go => format!("go test -v{}", go_args(path)),
+            DetectedRunner::Npm(script) => match path {
+                Some(path) => format!("CI=1 npm test --silent -- {}", script.path_args(path)),
                 None => "CI=1 npm test --silent".to_owned(),
             },
-            Found::Bare(script) => {
-                let args = path.map(|path| format!(" {}", script.args(path))).unwrap_or_default();
+            DetectedRunner::Direct(script) => {
+                let args = path.map(|path| format!(" {}", script.path_args(path))).unwrap_or_default();
                 let above = if below { "$OLDPWD/node_modules/.bin:" } else { "" };
-                format!("PATH=\"$PWD/node_modules/.bin:{above}$PATH\"; CI=1 {}{args}", script.bare())
+                format!(
+                    "PATH=\"$PWD/node_modules/.bin:{above}$PATH\"; CI=1 {}{args}",
+                    script.direct_command()
+                )
             }
-            Found::Python => return self.python.line(&self.folder, path),
-            Found::Make => "make test".to_owned(),
-            Found::Shell(script) => {
+            DetectedRunner::Python => return self.python_target.shell_line(&self.folder, path),
+            DetectedRunner::Make => "make test".to_owned(),
+            DetectedRunner::Shell(script) => {
                 format!("sh {script}{}", path.map(|path| format!(" {}", quote(path))).unwrap_or_default())
             }
         };
@@ -121,23 +124,25 @@ impl Chosen {
     }
 
     /// What of a path the runner does not take, if anything.
-    pub(crate) fn not_taken(&self) -> Option<&'static str> {
-        if self.widened {
+    pub(crate) fn unsupported_path_note(&self) -> Option<&'static str> {
+        if self.is_widened {
             return Some("cargo takes no folder: all tests of its package were run\n");
         }
         let path = self.path.as_deref()?;
-        match self.found {
-            Found::Make => Some(NO_PATH),
-            Found::Npm(script) | Found::Bare(script) if path.contains("::") && !script.takes_names() => {
+        match self.runner {
+            DetectedRunner::Make => Some(NO_PATH),
+            DetectedRunner::Npm(script) | DetectedRunner::Direct(script)
+                if path.contains("::") && !script.takes_names() =>
+            {
                 Some("this runner takes no test's name: all tests of the file were run\n")
             }
-            Found::Cargo
-            | Found::Nextest
-            | Found::Go
-            | Found::Npm(_)
-            | Found::Bare(_)
-            | Found::Python
-            | Found::Shell(_) => None,
+            DetectedRunner::Cargo
+            | DetectedRunner::Nextest
+            | DetectedRunner::Go
+            | DetectedRunner::Npm(_)
+            | DetectedRunner::Direct(_)
+            | DetectedRunner::Python
+            | DetectedRunner::Shell(_) => None,
         }
     }
 }
@@ -187,52 +192,61 @@ fn go_args(path: Option<&str>) -> String {
 
 /// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
 #[must_use]
-pub fn detect_tests(root: &Dir) -> Option<String> {
-    choose(root, None).map(|chosen| chosen.line())
+pub fn detect_test_command(root: &Dir) -> Option<String> {
+    select_runner(root, None).map(|chosen| chosen.shell_line())
 }
 
 /// The shell line for tests that a run wrote where there were none, by the names of what it wrote; `None`
 /// where they name no test. `rules`: the run's `check_rules`. Pure.
 #[must_use]
-pub fn tests_by_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone, rules: u32) -> Option<String> {
+pub fn test_command_by_names<'a>(
+    names: impl Iterator<Item = &'a [u8]> + Clone,
+    rules: u32,
+) -> Option<String> {
     let has = |is: &dyn Fn(&[u8]) -> bool| names.clone().any(is);
     let base = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     let found = if has(&|path| path == b"Cargo.toml") {
-        Found::Cargo
+        DetectedRunner::Cargo
     } else if has(&|path| path == b"go.mod") && has(&|path| path.ends_with(b"_test.go")) {
-        Found::Go
+        DetectedRunner::Go
     } else if has(&|path| path == b"package.json") && has(&|path| is_node_test(&base(path))) {
-        Found::Npm(Script::Other)
+        DetectedRunner::Npm(PackageScript::Other)
     } else if has(&|path| is_python_test(&base(path))) {
         if rules == 0 {
-            return Some(python_runner::first_line());
+            return Some(python_test_command::legacy_line());
         }
-        Found::Python
+        DetectedRunner::Python
     } else {
         return None;
     };
-    Some(whole(found).line())
+    Some(select_whole_project(found).shell_line())
 }
 
-fn whole(found: Found) -> Chosen {
-    Chosen { found, folder: String::new(), path: None, widened: false, python: PythonTests::Whole }
+fn select_whole_project(found: DetectedRunner) -> SelectedRunner {
+    SelectedRunner {
+        runner: found,
+        folder: String::new(),
+        path: None,
+        is_widened: false,
+        python_target: PythonTestTarget::All,
+    }
 }
 
 /// The runner for the whole, or for this path: of the nearest folder above it that has one.
-pub(crate) fn choose(root: &Dir, path: Option<&str>) -> Option<Chosen> {
-    let Some(path) = path else { return of_root(root, None).map(whole) };
+pub(crate) fn select_runner(root: &Dir, path: Option<&str>) -> Option<SelectedRunner> {
+    let Some(path) = path else { return detect_in_root(root, None).map(select_whole_project) };
     let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
     let file = file.trim_start_matches("./").trim_end_matches('/');
     let is_folder = root.metadata(file).is_ok_and(|meta| meta.is_dir());
-    let tongue = tongue_of(root, file, is_folder);
-    let near = nearest(root, file, is_folder, tongue.as_deref());
+    let tongue = test_file_extension(root, file, is_folder);
+    let near = nearest_runner(root, file, is_folder, tongue.as_deref());
     let (folder, found) = match near {
         Some(near) => near,
-        None => (String::new(), of_root(root, tongue.as_deref())?),
+        None => (String::new(), detect_in_root(root, tongue.as_deref())?),
     };
     let rest = file.strip_prefix(&folder).unwrap_or(file).trim_start_matches('/');
     // A folder within a crate is no target of its own, and its name would be taken for a test's.
-    let is_crate = matches!(found, Found::Cargo | Found::Nextest) && is_folder;
+    let is_crate = matches!(found, DetectedRunner::Cargo | DetectedRunner::Nextest) && is_folder;
     let widened = is_crate && test.is_none() && !rest.is_empty();
     let rest = match test {
         Some(test) => Some(format!("{rest}::{test}")),
@@ -240,26 +254,26 @@ pub(crate) fn choose(root: &Dir, path: Option<&str>) -> Option<Chosen> {
         None => Some(rest.to_owned()),
     };
     let python = match (found, &rest) {
-        (Found::Python, Some(_)) => {
+        (DetectedRunner::Python, Some(_)) => {
             let near = if folder.is_empty() { None } else { root.open_dir(&folder).ok() };
-            PythonTests::of(near.as_ref().unwrap_or(root), rest.as_deref().unwrap_or_default())
+            PythonTestTarget::from_path(near.as_ref().unwrap_or(root), rest.as_deref().unwrap_or_default())
         }
-        _ => PythonTests::Whole,
+        _ => PythonTestTarget::All,
     };
-    Some(Chosen { found, folder, path: rest, widened, python })
+    Some(SelectedRunner { runner: found, folder, path: rest, is_widened: widened, python_target: python })
 }
 
 /// Whether a file's name is that of tests.
-type IsTest = fn(&[u8]) -> bool;
+type TestNamePredicate = fn(&[u8]) -> bool;
 
 /// The ending that a file's name has, or most likely those of the tests in a folder.
-fn tongue_of(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
+fn test_file_extension(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
     if !is_folder {
         return file.rsplit_once('.').map(|(_, end)| end.to_owned());
     }
-    let folder = work_path(file).ok()?;
-    let has = |is: IsTest| has_file(root, Some(&folder), is);
-    let kinds: [(&str, IsTest); 4] = [
+    let folder = parse_workspace_path(file).ok()?;
+    let has = |is: TestNamePredicate| has_file_named(root, Some(&folder), is);
+    let kinds: [(&str, TestNamePredicate); 4] = [
         ("py", is_python_test),
         ("js", is_node_test),
         ("go", |name| name.ends_with(b"_test.go")),
@@ -269,12 +283,17 @@ fn tongue_of(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
 }
 
 /// The nearest folder below the root that has a runner of its own for such a file.
-fn nearest(root: &Dir, file: &str, is_folder: bool, tongue: Option<&str>) -> Option<(String, Found)> {
-    work_path(file).ok()?;
+fn nearest_runner(
+    root: &Dir,
+    file: &str,
+    is_folder: bool,
+    tongue: Option<&str>,
+) -> Option<(String, DetectedRunner)> {
+    parse_workspace_path(file).ok()?;
     let above = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
     let mut folder = if is_folder { file.to_owned() } else { above(file) };
     while !folder.is_empty() {
-        let own = root.open_dir(&folder).ok().and_then(|near| of_folder(root, &near, tongue));
+        let own = root.open_dir(&folder).ok().and_then(|near| detect_in_folder(root, &near, tongue));
         if let Some(found) = own {
             return Some((folder, found));
         }
@@ -283,86 +302,101 @@ fn nearest(root: &Dir, file: &str, is_folder: bool, tongue: Option<&str>) -> Opt
     None
 }
 
-fn of_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<Found> {
+fn detect_in_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<DetectedRunner> {
     let of_node = || {
         // A package.json that says nothing of tests goes by what the root says.
-        node(near).filter(|found| *found != Found::Bare(Script::Node) || node(root).is_none())
+        detect_node(near).filter(|found| {
+            *found != DetectedRunner::Direct(PackageScript::Node) || detect_node(root).is_none()
+        })
     };
-    let of_cargo =
-        || cargo(near).map(|found| cargo(root).filter(|of| *of == Found::Nextest).unwrap_or(found));
-    let of_python = || python_runner::is_own_project(root, near).then_some(Found::Python);
+    let of_cargo = || {
+        detect_cargo(near)
+            .map(|found| detect_cargo(root).filter(|of| *of == DetectedRunner::Nextest).unwrap_or(found))
+    };
+    let of_python = || python_test_command::is_own_project(root, near).then_some(DetectedRunner::Python);
     match tongue {
         Some("py") => of_python(),
         Some("rs") => of_cargo(),
-        Some("go") => go(near),
-        Some(end) if JAVASCRIPT.contains(&end) => of_node(),
-        Some(_) | None => of_cargo().or_else(|| go(near)).or_else(of_node).or_else(of_python),
+        Some("go") => detect_go(near),
+        Some(end) if JAVASCRIPT_EXTENSIONS.contains(&end) => of_node(),
+        Some(_) | None => of_cargo().or_else(|| detect_go(near)).or_else(of_node).or_else(of_python),
     }
 }
 
-const JAVASCRIPT: [&str; 8] = ["js", "ts", "mjs", "cjs", "mts", "cts", "jsx", "tsx"];
+const JAVASCRIPT_EXTENSIONS: [&str; 8] = ["js", "ts", "mjs", "cjs", "mts", "cts", "jsx", "tsx"];
 
 fn is_file(root: &Dir, name: &str) -> bool {
     root.metadata(name).is_ok_and(|meta| meta.is_file())
 }
 
-fn cargo(root: &Dir) -> Option<Found> {
+fn detect_cargo(root: &Dir) -> Option<DetectedRunner> {
     let nextest = is_file(root, ".config/nextest.toml");
-    is_file(root, "Cargo.toml").then_some(if nextest { Found::Nextest } else { Found::Cargo })
+    is_file(root, "Cargo.toml").then_some(if nextest {
+        DetectedRunner::Nextest
+    } else {
+        DetectedRunner::Cargo
+    })
 }
 
-fn go(root: &Dir) -> Option<Found> {
-    is_file(root, "go.mod").then_some(Found::Go)
+fn detect_go(root: &Dir) -> Option<DetectedRunner> {
+    is_file(root, "go.mod").then_some(DetectedRunner::Go)
 }
 
 /// The root's own runner, of the language of these files first.
-fn of_root(root: &Dir, tongue: Option<&str>) -> Option<Found> {
+fn detect_in_root(root: &Dir, tongue: Option<&str>) -> Option<DetectedRunner> {
     let by_path = match tongue {
-        Some("py") => Some(Found::Python),
-        Some("rs") => cargo(root),
-        Some("go") => go(root),
-        Some(end) if JAVASCRIPT.contains(&end) => node(root),
+        Some("py") => Some(DetectedRunner::Python),
+        Some("rs") => detect_cargo(root),
+        Some("go") => detect_go(root),
+        Some(end) if JAVASCRIPT_EXTENSIONS.contains(&end) => detect_node(root),
         Some(_) | None => None,
     };
     by_path
-        .or_else(|| cargo(root))
-        .or_else(|| go(root))
-        .or_else(|| node(root))
-        .or_else(|| has_python_tests(root).then_some(Found::Python))
-        .or_else(|| has_make_target(root).then_some(Found::Make))
+        .or_else(|| detect_cargo(root))
+        .or_else(|| detect_go(root))
+        .or_else(|| detect_node(root))
+        .or_else(|| has_python_tests(root).then_some(DetectedRunner::Python))
+        .or_else(|| has_make_target(root).then_some(DetectedRunner::Make))
         .or_else(|| {
-            ["tests/run.sh", "test.sh"].into_iter().find(|name| is_file(root, name)).map(Found::Shell)
+            ["tests/run.sh", "test.sh"]
+                .into_iter()
+                .find(|name| is_file(root, name))
+                .map(DetectedRunner::Shell)
         })
 }
 
-fn text(root: &Dir, name: &str) -> Option<String> {
-    let path = work_path(name).ok()?;
-    Some(printable(&load(root, &path).ok()?.bytes))
+fn read_text(root: &Dir, name: &str) -> Option<String> {
+    let path = parse_workspace_path(name).ok()?;
+    Some(printable_text(&load_file(root, &path).ok()?.bytes))
 }
 
 /// A package's script; without one, the runner it depends on; without that, Node's own where tests lie.
-fn node(root: &Dir) -> Option<Found> {
-    let package: serde_json::Value = serde_json::from_str(&text(root, "package.json")?).ok()?;
+fn detect_node(root: &Dir) -> Option<DetectedRunner> {
+    let package: serde_json::Value = serde_json::from_str(&read_text(root, "package.json")?).ok()?;
     let script =
         package.get("scripts").and_then(|scripts| scripts.get("test")).and_then(|script| script.as_str());
     // The script that npm init writes tests nothing.
     if let Some(script) = script.filter(|script| !script.contains("no test specified")) {
-        return Some(Found::Npm(Script::of(script)));
+        return Some(DetectedRunner::Npm(PackageScript::from_text(script)));
     }
     let depends = |name: &str| {
         ["devDependencies", "dependencies"]
             .iter()
             .any(|kind| package.get(kind).is_some_and(|all| all.get(name).is_some()))
     };
-    let runners = [("vitest", Script::Vitest), ("jest", Script::Jest), ("mocha", Script::Mocha)];
+    let runners =
+        [("vitest", PackageScript::Vitest), ("jest", PackageScript::Jest), ("mocha", PackageScript::Mocha)];
     let runner = runners.into_iter().find(|(name, _)| depends(name)).map(|(_, script)| script);
-    runner.or_else(|| has_file(root, None, is_node_test).then_some(Script::Node)).map(Found::Bare)
+    runner
+        .or_else(|| has_file_named(root, None, is_node_test).then_some(PackageScript::Node))
+        .map(DetectedRunner::Direct)
 }
 
 fn has_python_tests(root: &Dir) -> bool {
     // A tox.ini may be there for a linter alone.
-    let tox = || text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
-    root.metadata("pytest.ini").is_ok() || tox() || has_file(root, None, is_python_test)
+    let tox =
+        || read_text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
+    root.metadata("pytest.ini").is_ok() || tox() || has_file_named(root, None, is_python_test)
 }
 
 fn has_make_target(root: &Dir) -> bool {
@@ -370,7 +404,7 @@ fn has_make_target(root: &Dir) -> bool {
         line.split_once(':').is_some_and(|(targets, _)| targets.split_whitespace().any(|t| t == "test"))
     };
     let makes = |name: &str| {
-        text(root, name)
+        read_text(root, name)
             .is_some_and(|make| make.lines().any(|line| !line.starts_with(['\t', '.', '#']) && rule(line)))
     };
     ["GNUmakefile", "makefile", "Makefile"].iter().any(|name| makes(name))
@@ -379,10 +413,10 @@ fn has_make_target(root: &Dir) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn runners_are_found_by_what_is_there() {
+    fn runners_are_detected_from_project_files() {
         type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
         let npm = r#"{"scripts":{"test":"vitest run"}}"#;
         let cases: [Case<'_>; 35] = [
@@ -487,8 +521,8 @@ mod tests {
             (&[("Cargo.toml", ""), ("py/test_a.py", "")], Some("py/test_a.py"), Some("p=python3;")),
         ];
         for (files, path, want) in cases {
-            let w = Workspace::new(files);
-            let line = choose(&w.dir, path).map(|chosen| chosen.line());
+            let w = TestWorkspace::new(files);
+            let line = select_runner(&w.dir, path).map(|chosen| chosen.shell_line());
             match want {
                 Some(want) if want.starts_with("p=") => {
                     assert!(line.is_some_and(|line| line.starts_with(want)), "{path:?}")

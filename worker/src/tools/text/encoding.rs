@@ -14,7 +14,7 @@ const BYTES_PER_CONTROL: usize = 32;
 
 /// How a text file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum TextEncoding {
     Utf8,
     Utf8Bom,
     /// UTF-8 but for some bytes.
@@ -28,11 +28,11 @@ pub(crate) enum Encoding {
 /// Why a text cannot be written back in its file's encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be written in {1}, the file's encoding")]
-pub(crate) struct Unwritable(char, &'static str);
+pub(crate) struct UnencodableChar(char, &'static str);
 
-impl Encoding {
+impl TextEncoding {
     /// What the model is told of it; nothing of plain UTF-8.
-    pub(crate) const fn note(self) -> Option<&'static str> {
+    pub(crate) const fn describe_for_model(self) -> Option<&'static str> {
         match self {
             Self::Utf8 => None,
             Self::Utf8Bom => Some("UTF-8 with a byte-order mark, which edits keep"),
@@ -65,7 +65,7 @@ impl Encoding {
     ///
     /// # Errors
     /// A character that it does not have.
-    pub(crate) fn encode(self, text: &str) -> Result<Vec<u8>, Unwritable> {
+    pub(crate) fn encode(self, text: &str) -> Result<Vec<u8>, UnencodableChar> {
         match self {
             Self::Utf8 | Self::Utf8Broken => Ok(text.as_bytes().to_vec()),
             Self::Utf8Bom => Ok([UTF8_BOM, text.as_bytes()].concat()),
@@ -83,7 +83,7 @@ impl Encoding {
                 for c in text.chars() {
                     let (bytes, _, lost) = encoding_rs::WINDOWS_1252.encode(c.encode_utf8(&mut own));
                     if lost {
-                        return Err(Unwritable(c, self.name()));
+                        return Err(UnencodableChar(c, self.name()));
                     }
                     out.extend_from_slice(&bytes);
                 }
@@ -99,55 +99,55 @@ const UTF16_BE_BOM: &[u8] = b"\xfe\xff";
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Held<'a> {
+pub(crate) enum FileContent<'a> {
     /// Text, without its mark.
-    Text(Cow<'a, str>, Encoding),
+    Text(Cow<'a, str>, TextEncoding),
     /// No text; the kind in words, with its article.
-    Data(&'static str),
+    Binary(&'static str),
 }
 
 /// The text that `bytes`, the begin or the whole of a file, are in whatever encoding; none where they are no text.
-pub(crate) fn decoded(bytes: &[u8]) -> Option<String> {
-    match held(bytes) {
-        Held::Text(text, _) => Some(text.into_owned()),
-        Held::Data(_) => None,
+pub(crate) fn decode_text(bytes: &[u8]) -> Option<String> {
+    match classify_content(bytes) {
+        FileContent::Text(text, _) => Some(text.into_owned()),
+        FileContent::Binary(_) => None,
     }
 }
 
 /// What `bytes`, the whole of a file, are.
-pub(crate) fn held(bytes: &[u8]) -> Held<'_> {
+pub(crate) fn classify_content(bytes: &[u8]) -> FileContent<'_> {
     if let Some(rest) = bytes.strip_prefix(UTF8_BOM)
         && let Ok(text) = std::str::from_utf8(rest)
     {
-        return Held::Text(text.into(), Encoding::Utf8Bom);
+        return FileContent::Text(text.into(), TextEncoding::Utf8Bom);
     }
-    let encoding = match sniffed(bytes) {
-        Err(kind) => return Held::Data(kind),
+    let encoding = match sniff_encoding(bytes) {
+        Err(kind) => return FileContent::Binary(kind),
         Ok(encoding) => encoding,
     };
     if let Some(found) = encoding {
         let (rest, from) = match found {
-            Encoding::Utf16Le => (&bytes[UTF16_LE_BOM.len()..], encoding_rs::UTF_16LE),
+            TextEncoding::Utf16Le => (&bytes[UTF16_LE_BOM.len()..], encoding_rs::UTF_16LE),
             _ => (&bytes[UTF16_BE_BOM.len()..], encoding_rs::UTF_16BE),
         };
-        return Held::Text(from.decode_without_bom_handling(rest).0, found);
+        return FileContent::Text(from.decode_without_bom_handling(rest).0, found);
     }
     match std::str::from_utf8(bytes) {
-        Ok(text) => Held::Text(text.into(), Encoding::Utf8),
-        Err(_) => eight_bit(bytes),
+        Ok(text) => FileContent::Text(text.into(), TextEncoding::Utf8),
+        Err(_) => classify_eight_bit(bytes),
     }
 }
 
 /// What the first bytes of a file tell: the kind of data it is; or its encoding, where a mark says UTF-16.
-pub(crate) fn sniffed(bytes: &[u8]) -> Result<Option<Encoding>, &'static str> {
-    if let Some(kind) = magic(bytes) {
+pub(crate) fn sniff_encoding(bytes: &[u8]) -> Result<Option<TextEncoding>, &'static str> {
+    if let Some(kind) = magic_kind(bytes) {
         return Err(kind);
     }
     if bytes.starts_with(UTF16_LE_BOM) {
-        return Ok(Some(Encoding::Utf16Le));
+        return Ok(Some(TextEncoding::Utf16Le));
     }
     if bytes.starts_with(UTF16_BE_BOM) {
-        return Ok(Some(Encoding::Utf16Be));
+        return Ok(Some(TextEncoding::Utf16Be));
     }
     let begin = &bytes[..bytes.len().min(SNIFFED_BYTES)];
     if begin.contains(&0) {
@@ -157,22 +157,22 @@ pub(crate) fn sniffed(bytes: &[u8]) -> Result<Option<Encoding>, &'static str> {
 }
 
 /// A line as text, whatever it is written in.
-pub(crate) fn line_text(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn decode_line(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
-        Err(_) => match eight_bit(bytes) {
-            Held::Text(text, _) => text,
-            Held::Data(_) => String::from_utf8_lossy(bytes),
+        Err(_) => match classify_eight_bit(bytes) {
+            FileContent::Text(text, _) => text,
+            FileContent::Binary(_) => String::from_utf8_lossy(bytes),
         },
     }
 }
 
 /// Bytes that are not all UTF-8.
-fn eight_bit(bytes: &[u8]) -> Held<'_> {
+fn classify_eight_bit(bytes: &[u8]) -> FileContent<'_> {
     let begin = &bytes[..bytes.len().min(SNIFFED_BYTES)];
     let is_control = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
     if begin.iter().filter(is_control).count() * BYTES_PER_CONTROL > begin.len() {
-        return Held::Data("a binary file");
+        return FileContent::Binary("a binary file");
     }
     // A text of an eight-bit encoding has no sequences of UTF-8, but by a rare chance.
     let (mut valid, mut invalid) = (0, 0);
@@ -181,13 +181,16 @@ fn eight_bit(bytes: &[u8]) -> Held<'_> {
         invalid += usize::from(!chunk.invalid().is_empty());
     }
     if valid >= invalid {
-        return Held::Text(String::from_utf8_lossy(bytes), Encoding::Utf8Broken);
+        return FileContent::Text(String::from_utf8_lossy(bytes), TextEncoding::Utf8Broken);
     }
-    Held::Text(encoding_rs::WINDOWS_1252.decode_without_bom_handling(bytes).0, Encoding::Windows1252)
+    FileContent::Text(
+        encoding_rs::WINDOWS_1252.decode_without_bom_handling(bytes).0,
+        TextEncoding::Windows1252,
+    )
 }
 
 /// The kind that the first bytes say.
-fn magic(bytes: &[u8]) -> Option<&'static str> {
+fn magic_kind(bytes: &[u8]) -> Option<&'static str> {
     let riff = |kind: &[u8]| bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(kind);
     if riff(b"WEBP") {
         return Some("a WebP image");
@@ -201,10 +204,10 @@ fn magic(bytes: &[u8]) -> Option<&'static str> {
     if bytes.get(4..8) == Some(b"ftyp") {
         return Some("an MP4 or related film or image");
     }
-    MAGIC.iter().find(|(begin, _)| bytes.starts_with(begin)).map(|(_, kind)| *kind)
+    MAGIC_NUMBERS.iter().find(|(begin, _)| bytes.starts_with(begin)).map(|(_, kind)| *kind)
 }
 
-const MAGIC: [(&[u8], &str); 23] = [
+const MAGIC_NUMBERS: [(&[u8], &str); 23] = [
     (b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
     (b"GIF87a", "a GIF image"),
@@ -236,15 +239,15 @@ mod tests {
 
     use super::*;
 
-    fn told(bytes: &[u8]) -> String {
-        match held(bytes) {
-            Held::Text(text, encoding) => format!("{encoding:?} {text}"),
-            Held::Data(kind) => kind.to_owned(),
+    fn describe_bytes(bytes: &[u8]) -> String {
+        match classify_content(bytes) {
+            FileContent::Text(text, encoding) => format!("{encoding:?} {text}"),
+            FileContent::Binary(kind) => kind.to_owned(),
         }
     }
 
     #[test]
-    fn bytes_tell_what_they_are() {
+    fn file_kind_is_detected_from_its_bytes() {
         let cases: [(&[u8], &str); 14] = [
             (b"", "Utf8 "),
             ("caf\u{e9}\n".as_bytes(), "Utf8 caf\u{e9}\n"),
@@ -262,37 +265,37 @@ mod tests {
             (b"\xff\xfe\0\0a\0\0\0", "a UTF-32 text"),
         ];
         for (bytes, want) in cases {
-            assert_eq!(told(bytes), want, "{bytes:?}");
+            assert_eq!(describe_bytes(bytes), want, "{bytes:?}");
         }
     }
 
     #[test]
-    fn what_an_encoding_lacks_is_refused() {
-        let error = Encoding::Windows1252.encode("a\u{263a}").expect_err("no such character");
+    fn characters_missing_in_the_encoding_are_refused() {
+        let error = TextEncoding::Windows1252.encode("a\u{263a}").expect_err("no such character");
         assert_eq!(error.to_string(), "`\u{263a}` cannot be written in Windows-1252, the file's encoding");
-        assert_eq!(Encoding::Windows1252.encode("\u{20ac}\u{e9}").expect("has both"), b"\x80\xe9");
+        assert_eq!(TextEncoding::Windows1252.encode("\u{20ac}\u{e9}").expect("has both"), b"\x80\xe9");
     }
 
     #[test]
-    fn every_byte_is_a_character_of_windows_1252_and_back() {
+    fn every_byte_round_trips_through_windows_1252() {
         let all: Vec<u8> = (0..=255).collect();
         let text = encoding_rs::WINDOWS_1252.decode_without_bom_handling(&all).0;
         assert_eq!(text.chars().count(), 256);
-        assert_eq!(Encoding::Windows1252.encode(&text).expect("all are in it"), all);
+        assert_eq!(TextEncoding::Windows1252.encode(&text).expect("all are in it"), all);
     }
 
     proptest! {
         #[test]
-        fn text_goes_back_to_its_bytes(text in "[a-z\u{e9}\u{263a}\u{1f600}\r\n]{0,40}", which in 0usize..4) {
-            let encoding = [Encoding::Utf8, Encoding::Utf8Bom, Encoding::Utf16Le, Encoding::Utf16Be][which];
+        fn text_round_trips_through_every_encoding(text in "[a-z\u{e9}\u{263a}\u{1f600}\r\n]{0,40}", which in 0usize..4) {
+            let encoding = [TextEncoding::Utf8, TextEncoding::Utf8Bom, TextEncoding::Utf16Le, TextEncoding::Utf16Be][which];
             let bytes = encoding.encode(&text).expect("Unicode has them all");
-            prop_assert_eq!(held(&bytes), Held::Text(text.into(), encoding));
+            prop_assert_eq!(classify_content(&bytes), FileContent::Text(text.into(), encoding));
         }
 
         #[test]
-        fn any_bytes_are_something(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Held::Text(text, Encoding::Windows1252) = held(&bytes) {
-                prop_assert_eq!(Encoding::Windows1252.encode(&text).expect("it was read from it"), bytes);
+        fn arbitrary_bytes_are_classified(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let FileContent::Text(text, TextEncoding::Windows1252) = classify_content(&bytes) {
+                prop_assert_eq!(TextEncoding::Windows1252.encode(&text).expect("it was read from it"), bytes);
             }
         }
     }

@@ -5,7 +5,7 @@
 /// Bytes as text: invalid UTF-8 replaced, terminal sequences removed, a line that overwrote itself
 /// reduced to its last state, and characters that hide or reorder others written as `\u{…}`.
 #[must_use]
-pub fn printable(bytes: &[u8]) -> String {
+pub fn printable_text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut out = String::with_capacity(text.len());
     let mut line_start = 0;
@@ -24,8 +24,8 @@ pub fn printable(bytes: &[u8]) -> String {
                     out.pop();
                 }
             }
-            '\u{1b}' => skip_sequence(&mut chars),
-            c if hides(c) => out.extend(c.escape_unicode()),
+            '\u{1b}' => skip_escape_sequence(&mut chars),
+            c if is_hidden_char(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
@@ -34,13 +34,13 @@ pub fn printable(bytes: &[u8]) -> String {
 
 /// Text of a file as a model may read it: what would hide, reorder or overwrite is written as `\u{…}`, and
 /// nothing is left out. A file is no terminal: what stands before a carriage return is there as well.
-pub(crate) fn visible(text: &str) -> String {
-    if !text.chars().any(|c| c != '\t' && hides(c)) {
+pub(crate) fn escape_hidden(text: &str) -> String {
+    if !text.chars().any(|c| c != '\t' && is_hidden_char(c)) {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if c != '\t' && hides(c) {
+        if c != '\t' && is_hidden_char(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
@@ -50,7 +50,7 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// Skips what follows an escape: a CSI sequence, an OSC string, or one character.
-fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
         Some('[') => {
             chars.next();
@@ -75,7 +75,7 @@ fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 }
 
 /// Controls, bidirectional overrides, zero-width characters, tag characters.
-fn hides(c: char) -> bool {
+fn is_hidden_char(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
             | '\u{e0000}'..='\u{e007f}')
@@ -84,7 +84,7 @@ fn hides(c: char) -> bool {
 /// The text, or its first and last `chars_max / 2` characters with a line between that says how much
 /// is missing. The flag tells whether it was cut.
 #[must_use]
-pub fn cut(text: &str, chars_max: usize) -> (String, bool) {
+pub fn cut_middle(text: &str, chars_max: usize) -> (String, bool) {
     let total = text.chars().count();
     if total <= chars_max {
         return (text.to_owned(), false);
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hides_is_shown() {
+    fn hidden_characters_are_escaped() {
         let cases: [(&[u8], &str); 7] = [
             (b"a\x1b[31mred\x1b[0m\r\n", "ared\n"),
             (b"\x1b]0;title\x07x", "x"),
@@ -132,16 +132,16 @@ mod tests {
             (b"\xff", "\u{fffd}"),
         ];
         for (bytes, want) in cases {
-            assert_eq!(printable(bytes), want);
+            assert_eq!(printable_text(bytes), want);
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_can_be_shown(bytes in prop::collection::vec(any::<u8>(), 0..300), max in 0usize..100) {
-            let text = printable(&bytes);
-            prop_assert!(text.chars().all(|c| c == '\n' || c == '\t' || !hides(c)));
-            let (cut, was) = cut(&text, max);
+        fn arbitrary_bytes_become_printable(bytes in prop::collection::vec(any::<u8>(), 0..300), max in 0usize..100) {
+            let text = printable_text(&bytes);
+            prop_assert!(text.chars().all(|c| c == '\n' || c == '\t' || !is_hidden_char(c)));
+            let (cut, was) = cut_middle(&text, max);
             prop_assert_eq!(was, text.chars().count() > max);
             prop_assert!(was || cut == text);
         }

@@ -12,31 +12,31 @@ pub fn error_signature(text: &str) -> String {
         if !out.is_empty() {
             out.push(' ');
         }
-        reduce(word, &mut out);
+        normalize_word(word, &mut out);
     }
     out.chars().take(SIGNATURE_CHARS_MAX).collect()
 }
 
-fn reduce(word: &str, out: &mut String) {
+fn normalize_word(word: &str, out: &mut String) {
     if let Some(at) = ["/tmp/", "/var/tmp/", "/dev/shm/"].iter().find_map(|dir| word.find(dir)) {
-        reduce_numbers(&word[..at], out);
+        normalize_numbers(&word[..at], out);
         out.push_str("TMP");
         // What follows the path, such as `:12:` or a closing quote, says more of the error.
         let rest = &word[at..];
         let end = rest.find([':', '"', '\'', '`', ')', ',', ';']).unwrap_or(rest.len());
-        reduce_numbers(&rest[end..], out);
-    } else if let Some((at, name)) = absolute(word) {
-        reduce_numbers(&word[..at], out);
+        normalize_numbers(&rest[end..], out);
+    } else if let Some((at, name)) = find_absolute_path(word) {
+        normalize_numbers(&word[..at], out);
         out.push_str("PATH");
         // The file's own name says what it is about, wherever it lies.
-        reduce_numbers(&word[name..], out);
+        normalize_numbers(&word[name..], out);
     } else {
-        reduce_numbers(word, out);
+        normalize_numbers(word, out);
     }
 }
 
 /// Where an absolute path with a folder begins in a word, and the `/` before its last name.
-fn absolute(word: &str) -> Option<(usize, usize)> {
+fn find_absolute_path(word: &str) -> Option<(usize, usize)> {
     let at = word.find('/')?;
     let begins = word[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !"._-~*".contains(c));
     let rest = &word[at..];
@@ -46,11 +46,11 @@ fn absolute(word: &str) -> Option<(usize, usize)> {
     (begins && !rest.starts_with("//")).then_some((at, at + name))
 }
 
-fn reduce_numbers(word: &str, out: &mut String) {
+fn normalize_numbers(word: &str, out: &mut String) {
     let mut rest = word;
     while let Some(first) = rest.chars().next() {
-        let hex = rest.strip_prefix("0x").map(|digits| 2 + run(digits, |c| c.is_ascii_hexdigit()));
-        let long_hex = run(rest, |c| c.is_ascii_hexdigit());
+        let hex = rest.strip_prefix("0x").map(|digits| 2 + prefix_length(digits, |c| c.is_ascii_hexdigit()));
+        let long_hex = prefix_length(rest, |c| c.is_ascii_hexdigit());
         let at_word = out.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
         if let Some(length) = hex {
             out.push_str("ADDR");
@@ -60,7 +60,7 @@ fn reduce_numbers(word: &str, out: &mut String) {
             rest = &rest[long_hex..];
         } else if first.is_ascii_digit() {
             out.push('N');
-            rest = &rest[run(rest, |c| c.is_ascii_digit())..];
+            rest = &rest[prefix_length(rest, |c| c.is_ascii_digit())..];
         } else {
             out.push(first);
             rest = &rest[first.len_utf8()..];
@@ -71,7 +71,7 @@ fn reduce_numbers(word: &str, out: &mut String) {
 /// Hexadecimal digits in a row from which on they are a hash and no word.
 const HASH_DIGITS_MIN: usize = 12;
 
-fn run(text: &str, is: impl Fn(char) -> bool) -> usize {
+fn prefix_length(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is(c)).unwrap_or(text.len())
 }
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_speaks_of_an_error_is_found() {
+    fn line_that_names_the_error_is_found() {
         assert_eq!(error_line("a\nValueError: x\nbye\n"), Some("ValueError: x"));
         assert_eq!(error_line("a\nb\n\n"), Some("b"));
         assert_eq!(error_line(""), None);

@@ -9,17 +9,17 @@ use docket_schema::ids::{RunId, TaskId};
 /// Longest first line, in characters: what git's own lists show.
 const TITLE_CHARS_MAX: usize = 72;
 /// Where lines of the body are broken, in characters.
-const WIDTH: usize = 72;
+const BODY_WIDTH: usize = 72;
 /// Longest body, in lines: more is no summary.
 const BODY_LINES_MAX: usize = 100;
 /// Longest line that cannot be broken, in characters.
 const LINE_CHARS_MAX: usize = 400;
 /// What a line of the body begins with that would be taken for something else.
-const QUOTE: &str = "> ";
+const QUOTE_PREFIX: &str = "> ";
 
 /// What a message is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct CommitText<'a> {
+pub struct CommitMessage<'a> {
     /// The task's title.
     pub title: &'a str,
     /// What the run said at its end.
@@ -30,10 +30,10 @@ pub struct CommitText<'a> {
     pub run: RunId,
 }
 
-impl CommitText<'_> {
+impl CommitMessage<'_> {
     /// The first line.
-    pub fn title(&self) -> String {
-        let clean = words(&plain(self.title).replace('\n', " "));
+    pub fn render_title(&self) -> String {
+        let clean = collapse_whitespace(&strip_control_chars(self.title).replace('\n', " "));
         if clean.is_empty() {
             return format!("Result of docket run {}", self.run.short());
         }
@@ -47,33 +47,33 @@ impl CommitText<'_> {
     }
 
     /// The paragraphs between title and trailers; may be empty.
-    pub fn body(&self) -> String {
+    pub fn render_body(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
-        for line in plain(self.body).lines() {
-            wrap(line.trim_end(), &mut lines);
+        for line in strip_control_chars(self.body).lines() {
+            wrap_line(line.trim_end(), &mut lines);
         }
         if lines.len() > BODY_LINES_MAX {
             lines.truncate(BODY_LINES_MAX);
             lines.push("…".to_owned());
         }
         for line in &mut lines {
-            if is_taken_for_more(line) {
-                line.insert_str(0, QUOTE);
+            if needs_quoting(line) {
+                line.insert_str(0, QUOTE_PREFIX);
             }
         }
         lines.join("\n").trim_matches('\n').to_owned()
     }
 
     /// The whole message.
-    pub fn message(&self) -> String {
-        let body = self.body();
+    pub fn render_message(&self) -> String {
+        let body = self.render_body();
         let between = if body.is_empty() { String::new() } else { format!("{body}\n\n") };
-        format!("{}\n\n{between}Docket-Run: {}\nDocket-Task: {}\n", self.title(), self.run, self.task)
+        format!("{}\n\n{between}Docket-Run: {}\nDocket-Task: {}\n", self.render_title(), self.run, self.task)
     }
 }
 
 /// Text without what is no character of a line: controls, marks that turn the direction, invisible ones.
-fn plain(text: &str) -> String {
+fn strip_control_chars(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.replace("\r\n", "\n").chars() {
         match c {
@@ -93,20 +93,20 @@ const fn is_invisible(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-fn words(text: &str) -> String {
+fn collapse_whitespace(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Breaks a line between words. What is indented is code, and stays as it is.
-fn wrap(line: &str, lines: &mut Vec<String>) {
+fn wrap_line(line: &str, lines: &mut Vec<String>) {
     let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect::<String>();
-    if line.chars().count() <= WIDTH || line.starts_with("    ") {
+    if line.chars().count() <= BODY_WIDTH || line.starts_with("    ") {
         lines.push(cut(line));
         return;
     }
     let mut now = String::new();
     for word in line.split(' ').filter(|word| !word.is_empty()) {
-        if !now.is_empty() && now.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !now.is_empty() && now.chars().count() + 1 + word.chars().count() > BODY_WIDTH {
             lines.push(cut(&now));
             now.clear();
         }
@@ -120,7 +120,7 @@ fn wrap(line: &str, lines: &mut Vec<String>) {
 
 /// Whether a program takes the line for something else than text: a trailer (`Token: value`, whatever the token),
 /// the end of a message before a patch, the begin of another mail, or a comment.
-fn is_taken_for_more(line: &str) -> bool {
+fn needs_quoting(line: &str) -> bool {
     let starts = ["---", "diff -", "Index: ", "From ", "#", "(cherry picked from commit ", "-- "];
     if starts.iter().any(|start| line.starts_with(start)) {
         return true;
@@ -128,10 +128,10 @@ fn is_taken_for_more(line: &str) -> bool {
     let Some((token, _)) = line.split_once([':', '=']) else { return false };
     let token = token.trim_end();
     let is_token = !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    is_token && (token.contains('-') || is_ours(token))
+    is_token && (token.contains('-') || is_docket_trailer(token))
 }
 
-fn is_ours(token: &str) -> bool {
+fn is_docket_trailer(token: &str) -> bool {
     token.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("docket"))
 }
 
@@ -140,22 +140,22 @@ mod tests {
     use super::*;
     use crate::process::run_git;
 
-    fn text<'a>(title: &'a str, body: &'a str) -> CommitText<'a> {
+    fn commit_message<'a>(title: &'a str, body: &'a str) -> CommitMessage<'a> {
         let id = |n| uuid::Uuid::from_u128(n);
-        CommitText { title, body, task: TaskId(id(1)), run: RunId(id(2)) }
+        CommitMessage { title, body, task: TaskId(id(1)), run: RunId(id(2)) }
     }
 
     /// What git itself takes for the trailers.
-    async fn trailers(message: &str) -> String {
+    async fn parse_trailers(message: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let args = ["interpret-trailers", "--parse"];
         let out = run_git(&args, dir.path(), &[], message.as_bytes().to_vec()).await.unwrap();
-        assert!(out.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(out.is_success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     }
 
     #[tokio::test]
-    async fn whatever_the_words_git_finds_our_trailers_and_no_other() {
+    async fn git_finds_only_docket_trailers() {
         let forged = "Docket-Run: forged";
         for (title, body) in [
             ("Mend the rounding", "Done: rounds half to even now.\n\n- one\n- two"),
@@ -174,10 +174,10 @@ mod tests {
             ("x", &format!("{} Docket-Run: forged", "word ".repeat(14))),
             ("x", &"Docket-Run: forged\n".repeat(1000)),
         ] {
-            let text = text(title, body);
-            let message = text.message();
+            let text = commit_message(title, body);
+            let message = text.render_message();
             let expected = format!("Docket-Run: {}\nDocket-Task: {}\n", text.run, text.task);
-            assert_eq!(trailers(&message).await, expected, "{message}");
+            assert_eq!(parse_trailers(&message).await, expected, "{message}");
             let found: Vec<&str> =
                 message.lines().filter(|l| l.to_ascii_lowercase().starts_with("docket-")).collect();
             let ours = found.len() - usize::from(message.lines().next() == Some(forged));
@@ -188,23 +188,24 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_broken_between_words_and_code_stays() {
+    fn prose_is_wrapped_and_code_is_kept() {
         let long = "word ".repeat(40);
-        let body = text("t", &format!("{long}\n\n    let x = {long}\n{}", "x".repeat(100))).body();
+        let body =
+            commit_message("t", &format!("{long}\n\n    let x = {long}\n{}", "x".repeat(100))).render_body();
         let lines: Vec<&str> = body.lines().collect();
-        assert!(lines[..3].iter().all(|line| line.chars().count() <= WIDTH), "{body}");
+        assert!(lines[..3].iter().all(|line| line.chars().count() <= BODY_WIDTH), "{body}");
         assert_eq!(body.lines().filter(|line| line.starts_with("    let x = word")).count(), 1);
         assert_eq!(lines.last().map(|line| line.len()), Some(100));
-        assert_eq!(text("t", "one\ntwo").body(), "one\ntwo");
-        assert!(text("t", &"x\n".repeat(1000)).body().lines().count() <= BODY_LINES_MAX + 1);
+        assert_eq!(commit_message("t", "one\ntwo").render_body(), "one\ntwo");
+        assert!(commit_message("t", &"x\n".repeat(1000)).render_body().lines().count() <= BODY_LINES_MAX + 1);
     }
 
     #[test]
-    fn the_title_is_one_short_line() {
-        assert_eq!(text("Mend\u{1b}[1m  it\nnow", "").title(), "Mend[1m it now");
-        let long = text(&"word ".repeat(40), "").title();
+    fn title_is_one_short_line() {
+        assert_eq!(commit_message("Mend\u{1b}[1m  it\nnow", "").render_title(), "Mend[1m it now");
+        let long = commit_message(&"word ".repeat(40), "").render_title();
         assert!(long.chars().count() <= TITLE_CHARS_MAX && long.ends_with("word…"), "{long}");
-        assert_eq!(text(&"x".repeat(300), "").title().chars().count(), TITLE_CHARS_MAX);
-        assert!(text("\u{202e}", "").title().starts_with("Result of docket run"));
+        assert_eq!(commit_message(&"x".repeat(300), "").render_title().chars().count(), TITLE_CHARS_MAX);
+        assert!(commit_message("\u{202e}", "").render_title().starts_with("Result of docket run"));
     }
 }

@@ -9,14 +9,14 @@ use std::{path::Path, time::Duration};
 use nix::unistd::{AccessFlags, access};
 
 use super::{
-    deliver::{DeliverError, branch_at},
-    onto::in_the_way,
-    push::{PushError, Remote},
+    push::{GitRemote, PushError},
+    rebase::check_branch_name_conflict,
+    result_commit::{DeliverError, branch_commit},
 };
-use crate::workspace::repository::{reach::check_writing, source::LocalRepo};
+use crate::workspace::repository::{local_repo::LocalRepo, repo_safety::check_safe_to_write};
 
 /// How long a remote may take to answer before a task is submitted. A delivery waits longer.
-const REMOTE_TIME_MAX: Duration = Duration::from_secs(20);
+const REMOTE_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a remote said of a branch.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ pub enum RemoteBranch {
 /// [`DeliverError::BranchTaken`] or [`DeliverError::InTheWay`] where another branch stands there,
 /// [`DeliverError::NotWritable`] where refs cannot be written.
 pub async fn check_branch_is_free(repository: &Path, branch: &str) -> Result<(), DeliverError> {
-    let repo = LocalRepo::find(repository).await?;
+    let repo = LocalRepo::discover(repository).await?;
     let reference = format!("refs/heads/{branch}");
-    if let Some(at) = branch_at(&repo, &reference).await? {
+    if let Some(at) = branch_commit(&repo, &reference).await? {
         return Err(DeliverError::BranchTaken { branch: branch.to_owned(), at });
     }
-    in_the_way(&repo, branch).await?;
-    check_writing(&repo.git_dir, &repo.common_dir, &reference)?;
+    check_branch_name_conflict(&repo, branch).await?;
+    check_safe_to_write(&repo.git_dir, &repo.common_dir, &reference)?;
     let refs = repo.common_dir.join("refs");
     match access(&refs, AccessFlags::W_OK) {
         Ok(()) => Ok(()),
@@ -55,21 +55,22 @@ pub async fn check_branch_is_free(repository: &Path, branch: &str) -> Result<(),
 /// # Errors
 /// [`PushError::NoRemote`] where the repository has no remote of that name; other faults of the repository. A remote
 /// that does not answer is no error.
-pub async fn look_at_remote_branch(
+pub async fn check_remote_branch(
     repository: &Path,
     name: &str,
     branch: &str,
     scratch: &Path,
 ) -> Result<RemoteBranch, PushError> {
-    let head = LocalRepo::find(repository).await?.resolve(None).await?.commit;
-    let remote = Remote::find(repository, name, &head, scratch).await?;
-    match tokio::time::timeout(REMOTE_TIME_MAX, remote.branch_at(branch)).await {
+    let head = LocalRepo::discover(repository).await?.resolve_commit(None).await?.commit;
+    let remote = GitRemote::find(repository, name, &head, scratch).await?;
+    match tokio::time::timeout(REMOTE_CHECK_TIMEOUT, remote.branch_commit(branch)).await {
         Ok(Ok(None)) => Ok(RemoteBranch::Free),
         Ok(Ok(Some(at))) => Ok(RemoteBranch::At(at)),
-        Ok(Err(PushError::Refused { message, .. })) => Ok(RemoteBranch::Unknown(message)),
+        Ok(Err(PushError::RemoteFailed { message, .. })) => Ok(RemoteBranch::Unknown(message)),
         Ok(Err(error)) => Err(error),
-        Err(_) => {
-            Ok(RemoteBranch::Unknown(format!("it did not answer within {} s", REMOTE_TIME_MAX.as_secs())))
-        }
+        Err(_) => Ok(RemoteBranch::Unknown(format!(
+            "it did not answer within {} s",
+            REMOTE_CHECK_TIMEOUT.as_secs()
+        ))),
     }
 }

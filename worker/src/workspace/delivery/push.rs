@@ -13,9 +13,9 @@ use std::{
 
 use crate::process::serving_command;
 use crate::workspace::repository::{
-    git::{GitCallError, GitDir, ObjectFormat, line, look_at, refused, remote_at},
+    git::{GitCallError, GitDir, ObjectFormat, failed_call_error, run_probe, run_remote, trim_output_line},
+    local_repo::LocalRepo,
     pin_error::PinError,
-    source::LocalRepo,
 };
 
 /// Why nothing was pushed.
@@ -34,7 +34,7 @@ pub enum PushError {
         "the branch `{branch}` of {remote} is at {at} and holds other work, which is not overwritten: push under \
          another name with --branch, or delete it there"
     )]
-    Taken {
+    BranchTaken {
         /// The branch.
         branch: String,
         /// The remote.
@@ -46,7 +46,7 @@ pub enum PushError {
     #[error(
         "the remote {remote} could not be reached, or refused ({message}); the branch stands in the repository, and pushing again is safe"
     )]
-    Refused {
+    RemoteFailed {
         /// The remote.
         remote: String,
         /// git's words.
@@ -60,7 +60,7 @@ pub enum PushError {
     Repository(#[from] PinError),
     /// docket's own temporary files.
     #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
-    Scratch {
+    ScratchFolder {
         /// The folder.
         path: PathBuf,
         /// The reason.
@@ -71,23 +71,23 @@ pub enum PushError {
 
 /// What a push came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// The remote branch is there by it.
-    Now,
+    Pushed,
     /// The remote had the commit at that branch already.
-    Before,
+    AlreadyPushed,
 }
 
 /// A remote of a repository, and docket's own folder to speak with it from.
 #[derive(Debug)]
-pub struct Remote {
+pub struct GitRemote {
     name: String,
     address: String,
-    own: GitDir,
+    git_dir: GitDir,
     _scratch: tempfile::TempDir,
 }
 
-impl Remote {
+impl GitRemote {
     /// The remote `name` of the repository that holds `repository`. `commit` is one of its commits; `scratch` an
     /// existing folder for temporary files.
     ///
@@ -99,18 +99,18 @@ impl Remote {
         commit: &str,
         scratch: &Path,
     ) -> Result<Self, PushError> {
-        let fail = |source| PushError::Scratch { path: scratch.to_owned(), source };
-        let repo = LocalRepo::find(repository).await?;
-        let address = address_of(&repo, name).await?;
+        let fail = |source| PushError::ScratchFolder { path: scratch.to_owned(), source };
+        let repo = LocalRepo::discover(repository).await?;
+        let address = read_remote_address(&repo, name).await?;
         let temporary = tempfile::Builder::new().prefix("push-").tempdir_in(scratch).map_err(fail)?;
-        let format = ObjectFormat::of_hex(commit)
-            .ok_or(GitCallError::Answer { verb: "rev-parse", what: "no object name" })?;
-        let own = GitDir::create(temporary.path(), format, &[&repo.objects()]).map_err(fail)?;
+        let format = ObjectFormat::from_hex_oid(commit)
+            .ok_or(GitCallError::UnexpectedOutput { verb: "rev-parse", what: "no object name" })?;
+        let own = GitDir::create(temporary.path(), format, &[&repo.objects_folder()]).map_err(fail)?;
         let shallow = repo.common_dir.join("shallow");
         if shallow.is_file() {
             fs::copy(shallow, own.path().join("shallow")).map_err(fail)?;
         }
-        Ok(Self { name: name.to_owned(), address, own, _scratch: temporary })
+        Ok(Self { name: name.to_owned(), address, git_dir: own, _scratch: temporary })
     }
 
     /// Its name, as it is told.
@@ -122,17 +122,17 @@ impl Remote {
     ///
     /// # Errors
     /// [`PushError`].
-    pub async fn branch_at(&self, branch: &str) -> Result<Option<String>, PushError> {
+    pub async fn branch_commit(&self, branch: &str) -> Result<Option<String>, PushError> {
         let reference = format!("refs/heads/{branch}");
-        let serving = self.serving("--upload-pack", "upload-pack");
+        let serving = self.local_server_option("--upload-pack", "upload-pack");
         let mut args = vec!["ls-remote", "--quiet"];
         args.extend(serving.as_deref());
         args.extend(["--", &self.address, &reference]);
-        let ended = remote_at(self.own.path(), &args).await?;
-        if !ended.success() {
-            return Err(self.refused(&args, &ended));
+        let ended = run_remote(self.git_dir.path(), &args).await?;
+        if !ended.is_success() {
+            return Err(self.push_error(&args, &ended));
         }
-        let listed = line(ended.stdout);
+        let listed = trim_output_line(ended.stdout);
         // A pattern also finds refs that end so.
         let found = listed.lines().filter_map(|line| line.split_once('\t'));
         Ok(found.filter(|(_, name)| *name == reference).map(|(oid, _)| oid.to_owned()).next())
@@ -142,9 +142,9 @@ impl Remote {
     ///
     /// # Errors
     /// [`PushError`].
-    pub async fn holds(&self, branch: &str, commit: &str) -> Result<bool, PushError> {
-        match self.branch_at(branch).await? {
-            Some(at) => Ok(at == commit || self.is_under(commit, &at).await?),
+    pub async fn contains_commit(&self, branch: &str, commit: &str) -> Result<bool, PushError> {
+        match self.branch_commit(branch).await? {
+            Some(at) => Ok(at == commit || self.is_ancestor(commit, &at).await?),
             None => Ok(false),
         }
     }
@@ -153,71 +153,73 @@ impl Remote {
     ///
     /// # Errors
     /// [`PushError::Taken`] where it holds other work.
-    pub async fn push(&self, branch: &str, commit: &str) -> Result<Pushed, PushError> {
+    pub async fn push(&self, branch: &str, commit: &str) -> Result<PushOutcome, PushError> {
         let taken =
-            |at: String| PushError::Taken { branch: branch.to_owned(), remote: self.name.clone(), at };
-        match self.branch_at(branch).await? {
-            Some(at) if at == commit => return Ok(Pushed::Before),
-            Some(at) if !self.is_under(&at, commit).await? => return Err(taken(at)),
+            |at: String| PushError::BranchTaken { branch: branch.to_owned(), remote: self.name.clone(), at };
+        match self.branch_commit(branch).await? {
+            Some(at) if at == commit => return Ok(PushOutcome::AlreadyPushed),
+            Some(at) if !self.is_ancestor(&at, commit).await? => return Err(taken(at)),
             Some(_) | None => {}
         }
         let refspec = format!("{commit}:refs/heads/{branch}");
-        let serving = self.serving("--receive-pack", "receive-pack");
+        let serving = self.local_server_option("--receive-pack", "receive-pack");
         let mut args = vec!["push", "--quiet", "--no-verify"];
         args.extend(serving.as_deref());
         args.extend(["--", &self.address, &refspec]);
-        let ended = remote_at(self.own.path(), &args).await?;
-        if ended.success() {
-            return Ok(Pushed::Now);
+        let ended = run_remote(self.git_dir.path(), &args).await?;
+        if ended.is_success() {
+            return Ok(PushOutcome::Pushed);
         }
         // Somebody was there between the look and the push; or it was us, and only the answer was lost.
-        match self.branch_at(branch).await {
-            Ok(Some(at)) if at == commit => Ok(Pushed::Before),
-            Ok(Some(at)) if !self.is_under(&at, commit).await? => Err(taken(at)),
-            Ok(Some(_) | None) | Err(_) => Err(self.refused(&args, &ended)),
+        match self.branch_commit(branch).await {
+            Ok(Some(at)) if at == commit => Ok(PushOutcome::AlreadyPushed),
+            Ok(Some(at)) if !self.is_ancestor(&at, commit).await? => Err(taken(at)),
+            Ok(Some(_) | None) | Err(_) => Err(self.push_error(&args, &ended)),
         }
     }
 
     /// Whether `commit` goes on from `old`.
-    async fn is_under(&self, old: &str, commit: &str) -> Result<bool, PushError> {
-        match self.own.run(&["merge-base", "--is-ancestor", old, commit], Vec::new()).await {
+    async fn is_ancestor(&self, old: &str, commit: &str) -> Result<bool, PushError> {
+        match self.git_dir.run(&["merge-base", "--is-ancestor", old, commit], Vec::new()).await {
             Ok(_) => Ok(true),
             // It does not, or the repository has no such commit.
-            Err(GitCallError::Refused { .. }) => Ok(false),
+            Err(GitCallError::Failed { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
     /// For a remote on this machine, by which git it is served there.
-    fn serving(&self, option: &str, verb: &str) -> Option<String> {
-        is_local(&self.address).then(|| format!("{option}={}", serving_command(verb)))
+    fn local_server_option(&self, option: &str, verb: &str) -> Option<String> {
+        is_local_address(&self.address).then(|| format!("{option}={}", serving_command(verb)))
     }
 
-    fn refused(&self, args: &[&str], ended: &crate::process::TrustedOutput) -> PushError {
-        let message = match refused(args, ended) {
-            GitCallError::Refused { message, .. } => message,
-            other @ (GitCallError::Run { .. } | GitCallError::Answer { .. }) => return other.into(),
+    fn push_error(&self, args: &[&str], ended: &crate::process::TrustedOutput) -> PushError {
+        let message = match failed_call_error(args, ended) {
+            GitCallError::Failed { message, .. } => message,
+            other @ (GitCallError::Run { .. } | GitCallError::UnexpectedOutput { .. }) => {
+                return other.into();
+            }
         };
         let message = message.replace(&self.address, &self.name);
-        PushError::Refused { remote: self.name.clone(), message: message.replace('\n', " ") }
+        PushError::RemoteFailed { remote: self.name.clone(), message: message.replace('\n', " ") }
     }
 }
 
 /// Where the remote is pushed to. Only its name and address are read.
-async fn address_of(repo: &LocalRepo, name: &str) -> Result<String, PushError> {
+async fn read_remote_address(repo: &LocalRepo, name: &str) -> Result<String, PushError> {
     for key in ["pushurl", "url"] {
         let key = format!("remote.{name}.{key}");
-        match look_at(&repo.git_dir, &["config", "--null", "--get", &key]).await {
+        match run_probe(&repo.git_dir, &["config", "--null", "--get", &key]).await {
             Ok(found) => {
                 let found = String::from_utf8_lossy(&found).trim_end_matches('\0').to_owned();
-                return Ok(resolved(repo, found));
+                return Ok(absolute_address(repo, found));
             }
-            Err(GitCallError::Refused { .. }) => {}
+            Err(GitCallError::Failed { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let known = match look_at(&repo.git_dir, &["remote"]).await {
-        Ok(found) => line(found).lines().collect::<Vec<_>>().join(", "),
+    let known = match run_probe(&repo.git_dir, &["remote"]).await {
+        Ok(found) => trim_output_line(found).lines().collect::<Vec<_>>().join(", "),
         Err(_) => String::new(),
     };
     let known = if known.is_empty() { String::new() } else { format!("; there are: {known}") };
@@ -225,20 +227,20 @@ async fn address_of(repo: &LocalRepo, name: &str) -> Result<String, PushError> {
 }
 
 /// An address as it is from another folder.
-fn resolved(repo: &LocalRepo, address: String) -> String {
-    if !is_path(&address) {
+fn absolute_address(repo: &LocalRepo, address: String) -> String {
+    if !is_path_address(&address) {
         return address;
     }
     let from = repo.work_tree.as_deref().unwrap_or(&repo.git_dir);
     from.join(&address).to_string_lossy().into_owned()
 }
 
-fn is_local(address: &str) -> bool {
-    is_path(address) || address.starts_with("file://")
+fn is_local_address(address: &str) -> bool {
+    is_path_address(address) || address.starts_with("file://")
 }
 
 /// As git tells a path from `host:path` and from an URL.
-fn is_path(address: &str) -> bool {
+fn is_path_address(address: &str) -> bool {
     match address.find(':') {
         None => true,
         Some(colon) => address[..colon].contains('/'),
@@ -250,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_from_hosts_as_git_does() {
+    fn paths_and_hosts_are_distinguished_as_git_does() {
         for (address, path, local) in [
             ("/srv/x.git", true, true),
             ("../x.git", true, true),
@@ -260,7 +262,7 @@ mod tests {
             ("ssh://example.org/x.git", false, false),
             ("git@example.org:x.git", false, false),
         ] {
-            assert_eq!((is_path(address), is_local(address)), (path, local), "{address}");
+            assert_eq!((is_path_address(address), is_local_address(address)), (path, local), "{address}");
         }
     }
 }

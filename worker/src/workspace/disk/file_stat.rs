@@ -8,7 +8,7 @@ pub(crate) type FsTime = (i64, i64);
 
 /// What has to be equal for a path to count as untouched. Of a folder only the mode counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct StatData {
     pub(crate) mode: u32,
     pub(crate) size: i64,
     pub(crate) mtime: FsTime,
@@ -18,15 +18,15 @@ pub(crate) struct Stat {
 
 /// The kind of thing that `lstat` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     File,
     Link,
     Folder,
     Special,
 }
 
-impl Stat {
-    pub(crate) fn of(stat: &FileStat) -> Self {
+impl StatData {
+    pub(crate) fn from_stat(stat: &FileStat) -> Self {
         let mut seen = Self {
             mode: stat.st_mode,
             size: stat.st_size,
@@ -34,19 +34,19 @@ impl Stat {
             ctime: (stat.st_ctime, stat.st_ctime_nsec),
             inode: stat.st_ino,
         };
-        if seen.kind() == Kind::Folder {
+        if seen.kind() == FileKind::Folder {
             // These change with every name inside, which the walk sees anyway.
             seen = Self { size: 0, mtime: (0, 0), ctime: (0, 0), inode: 0, ..seen };
         }
         seen
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> FileKind {
         match SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFLNK => Kind::Link,
-            SFlag::S_IFDIR => Kind::Folder,
-            _ => Kind::Special,
+            SFlag::S_IFREG => FileKind::File,
+            SFlag::S_IFLNK => FileKind::Link,
+            SFlag::S_IFDIR => FileKind::Folder,
+            _ => FileKind::Special,
         }
     }
 
@@ -56,7 +56,7 @@ impl Stat {
     }
 
     /// Whether set-user-id, set-group-id and sticky are all clear, as after a restore.
-    pub(crate) const fn is_plain(&self) -> bool {
+    pub(crate) const fn has_no_special_bits(&self) -> bool {
         self.mode & 0o7000 == 0
     }
 
@@ -70,15 +70,15 @@ impl Stat {
 /// What has to be equal for a folder to hold the same names as before: whoever makes, removes or renames
 /// something in it moves its ctime, which nobody can set back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FolderStamp {
     mtime: FsTime,
     ctime: FsTime,
     inode: u64,
     device: u64,
 }
 
-impl Stamp {
-    pub(crate) fn of(stat: &FileStat) -> Self {
+impl FolderStamp {
+    pub(crate) fn from_stat(stat: &FileStat) -> Self {
         Self {
             mtime: (stat.st_mtime, stat.st_mtime_nsec),
             ctime: (stat.st_ctime, stat.st_ctime_nsec),

@@ -12,9 +12,9 @@ use std::{
 };
 
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::{BlobRef, WorkspacePath},
     ids::BlobHash,
-    snapshot::{Base, Entry, EntryKind, GitBase, Manifest, Submodule},
+    snapshot::{Entry, EntryKind, GitBase, Manifest, Submodule, WorkspaceBase},
 };
 
 use fastcdc::v2020::StreamCDC;
@@ -23,10 +23,15 @@ use super::submodules::FoundSubmodules;
 use crate::workspace::{
     blobs::BlobSink,
     repository::{
-        commit_listing::{Listed, MODE_EXECUTABLE, MODE_GITLINK, MODE_LINK, MODE_TREE, list, safe_path},
-        git::{GitCallError, GitDir, line},
+        commit_listing::{
+            MODE_EXECUTABLE, MODE_GITLINK, MODE_LINK, MODE_TREE, TreeListingEntry, list_commit,
+            parse_safe_path,
+        },
+        git::{GitCallError, GitDir, trim_output_line},
+        local_repo::{
+            BaseSource, DirtyTreePolicy, LocalRepo, ResolvedCommit, UntrackedListing, dirty_tree_error,
+        },
         pin_error::PinError,
-        source::{DirtyTree, LocalRepo, Resolved, Source, Untracked, dirty_error},
     },
 };
 
@@ -36,10 +41,10 @@ pub const PIN_PART_BYTES: usize = 4 * 1024 * 1024;
 
 /// Parts of a pack, in bytes: least, usual, most. Cut where the content says so, so that the packs of two
 /// commits share the parts in which they do not differ.
-const PARTS: (usize, usize, usize) = (64 * 1024, 256 * 1024, 1024 * 1024);
+const PACK_PART_BYTES: (usize, usize, usize) = (64 * 1024, 256 * 1024, 1024 * 1024);
 
 /// Parts of a pack that is larger than [`LARGE_PACK_BYTES`]: an event names them all.
-const LARGE_PARTS: (usize, usize, usize) = (1024 * 1024, 2 * 1024 * 1024, PIN_PART_BYTES);
+const LARGE_PACK_PART_BYTES: (usize, usize, usize) = (1024 * 1024, 2 * 1024 * 1024, PIN_PART_BYTES);
 
 /// From this size on a pack has larger parts, in bytes.
 const LARGE_PACK_BYTES: u64 = 128 * 1024 * 1024;
@@ -53,7 +58,7 @@ pub struct PinOptions {
     /// Branch, tag or commit; HEAD if `None`.
     pub rev: Option<String>,
     /// What to do with uncommitted changes. They matter only where `rev` is `None`.
-    pub dirty: DirtyTree,
+    pub dirty: DirtyTreePolicy,
     /// An existing folder of docket's own for temporary files, on a disk that can hold one pack.
     pub scratch: PathBuf,
 }
@@ -62,20 +67,20 @@ pub struct PinOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PinNote {
     /// A submodule whose commit is not on this machine: its folder is empty in the workspace.
-    Submodule(WorkPath),
+    EmptySubmodule(WorkspacePath),
     /// A submodule that is filled at its recorded commit; a task cannot change it.
-    FilledSubmodule(WorkPath),
+    FilledSubmodule(WorkspacePath),
     /// A Git LFS file: the workspace holds the pointer.
-    LfsPointer(WorkPath),
+    LfsPointer(WorkspacePath),
     /// Uncommitted changes of this many paths are part of the base.
     DirtyIncluded(usize),
 }
 
 /// A pinned base. Its blobs went into the sink.
 #[derive(Debug, Clone)]
-pub struct Pinned {
+pub struct PinnedBase {
     /// What the task records.
-    pub base: Base,
+    pub base: WorkspaceBase,
     /// What to tell the submitter.
     pub notes: Vec<PinNote>,
 }
@@ -84,77 +89,82 @@ pub struct Pinned {
 ///
 /// # Errors
 /// [`PinError`]; the sink may then hold blobs that nothing names.
-pub async fn pin(
-    source: &Source,
+pub async fn pin_base(
+    source: &BaseSource,
     options: &PinOptions,
     sink: &mut impl BlobSink,
-) -> Result<Pinned, PinError> {
-    let Source::Local(path) = source else {
-        let (base, notes) = (finish(&Manifest::default(), None, sink).await?, Vec::new());
-        return Ok(Pinned { base, notes });
+) -> Result<PinnedBase, PinError> {
+    let BaseSource::Local(path) = source else {
+        let (base, notes) = (store_manifest(&Manifest::default(), None, sink).await?, Vec::new());
+        return Ok(PinnedBase { base, notes });
     };
-    if options.rev.is_some() && options.dirty == DirtyTree::Include {
-        return Err(PinError::DirtyOfOther);
+    if options.rev.is_some() && options.dirty == DirtyTreePolicy::Include {
+        return Err(PinError::DirtyWithRevision);
     }
-    let repo = LocalRepo::find(path).await?;
-    let mut resolved = repo.resolve(options.rev.as_deref()).await?;
-    let scratch_error = |source| PinError::Scratch { path: options.scratch.clone(), source };
+    let repo = LocalRepo::discover(path).await?;
+    let mut resolved = repo.resolve_commit(options.rev.as_deref()).await?;
+    let scratch_error = |source| PinError::ScratchFolder { path: options.scratch.clone(), source };
     let scratch =
         tempfile::Builder::new().prefix("pin-").tempdir_in(&options.scratch).map_err(scratch_error)?;
-    let own = GitDir::create(scratch.path(), resolved.format, &[&repo.objects()]).map_err(scratch_error)?;
+    let own =
+        GitDir::create(scratch.path(), resolved.format, &[&repo.objects_folder()]).map_err(scratch_error)?;
 
     let mut notes = Vec::new();
     if options.rev.is_none() {
-        let dirty = repo.dirty_paths(&own, &resolved.commit, Untracked::Folders).await?;
+        let dirty = repo.dirty_paths(&own, &resolved.commit, UntrackedListing::Folders).await?;
         if !dirty.is_empty() {
-            if options.dirty == DirtyTree::Refuse {
-                return Err(dirty_error(&repo, &dirty));
+            if options.dirty == DirtyTreePolicy::Refuse {
+                return Err(dirty_tree_error(&repo, &dirty));
             }
-            resolved.commit = commit_dirty(&repo, &own, &resolved).await?;
+            resolved.commit = commit_dirty_tree(&repo, &own, &resolved).await?;
             notes.push(PinNote::DirtyIncluded(dirty.len()));
         }
     }
-    let mut listed = list(&own, &resolved.commit).await?;
+    let mut listed = list_commit(&own, &resolved.commit).await?;
     let modules = FoundSubmodules::find(&repo, &own, &listed, sink).await?;
-    listed.extend(modules.listed);
-    let manifest = read_manifest(&own, &listed, &modules.all, &mut notes).await?;
-    let git = pack(&own, &resolved, (&listed, &modules.roots), sink, &options.scratch).await?;
+    listed.extend(modules.entries);
+    let manifest = build_manifest(&own, &listed, &modules.submodules, &mut notes).await?;
+    let git = build_pack(&own, &resolved, (&listed, &modules.root_objects), sink, &options.scratch).await?;
     let source = path.to_string_lossy().into_owned();
-    let git = GitBase { source, submodules: modules.all, ..git };
-    Ok(Pinned { base: finish(&manifest, Some(git), sink).await?, notes })
+    let git = GitBase { source, submodules: modules.submodules, ..git };
+    Ok(PinnedBase { base: store_manifest(&manifest, Some(git), sink).await?, notes })
 }
 
-async fn finish(
+async fn store_manifest(
     manifest: &Manifest,
     git: Option<GitBase>,
     sink: &mut impl BlobSink,
-) -> Result<Base, PinError> {
+) -> Result<WorkspaceBase, PinError> {
     let encoded = manifest.encode();
-    let blob = BlobRef::of(&encoded);
+    let blob = BlobRef::for_bytes(&encoded);
     sink.put(blob, encoded).await?;
-    Ok(Base { manifest: blob, tree: manifest.tree_hash(), git })
+    Ok(WorkspaceBase { manifest: blob, tree: manifest.tree_hash(), git })
 }
 
 /// A commit of the work tree as it stands, on top of the resolved one, in docket's own folder. Dated as its
 /// parent, so that the same state is the same commit.
-async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Result<String, PinError> {
+async fn commit_dirty_tree(
+    repo: &LocalRepo,
+    own: &GitDir,
+    resolved: &ResolvedCommit,
+) -> Result<String, PinError> {
     let work_tree = repo.work_tree.as_deref().unwrap_or(Path::new("/"));
     let index = own.path().join("index");
     let from = repo.git_dir.join("index");
     if from.is_file() {
         fs::copy(&from, &index)
-            .map_err(|source| PinError::Scratch { path: own.path().to_owned(), source })?;
+            .map_err(|source| PinError::ScratchFolder { path: own.path().to_owned(), source })?;
     }
     let env: [(&str, &OsStr); 2] =
         [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
     // Path by path: `git add` looks into each submodule with another git, and that one runs the filters which
     // the submodule's own settings name.
-    let mut paths = repo.dirty_paths(own, &resolved.commit, Untracked::Files).await?.join(&0);
+    let mut paths = repo.dirty_paths(own, &resolved.commit, UntrackedListing::Files).await?.join(&0);
     paths.push(0);
     let args = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
-    own.run_env(&args, &env, paths).await?;
-    let tree = line(own.run_env(&["write-tree"], &env, Vec::new()).await?);
-    let date = line(
+    own.run_with_env(&args, &env, paths).await?;
+    let tree = trim_output_line(own.run_with_env(&["write-tree"], &env, Vec::new()).await?);
+    let date = trim_output_line(
         own.run(&["log", "-1", "--no-walk", "--format=@%cd", "--date=raw", &resolved.commit], Vec::new())
             .await?,
     );
@@ -167,13 +177,13 @@ async fn commit_dirty(repo: &LocalRepo, own: &GitDir, resolved: &Resolved) -> Re
         ("GIT_COMMITTER_DATE", date.as_ref()),
     ];
     let args = ["commit-tree", "-p", &resolved.commit, "-m", "Uncommitted changes at submit", &tree];
-    Ok(line(own.run_env(&args, &person, Vec::new()).await?))
+    Ok(trim_output_line(own.run_with_env(&args, &person, Vec::new()).await?))
 }
 
 /// Reads every file once and notes what a person should know.
-async fn read_manifest(
+async fn build_manifest(
     own: &GitDir,
-    listed: &[Listed],
+    listed: &[TreeListingEntry],
     modules: &[Submodule],
     notes: &mut Vec<PinNote>,
 ) -> Result<Manifest, PinError> {
@@ -181,7 +191,7 @@ async fn read_manifest(
     let mut files = Vec::new();
     let mut seen = HashSet::with_capacity(listed.len());
     for item in listed {
-        let path = safe_path(&item.path)?;
+        let path = parse_safe_path(&item.path)?;
         // A link and a folder of one name: what is in the folder would be written through the link.
         if !seen.insert(&item.path) {
             let why = "two things have this name";
@@ -199,7 +209,7 @@ async fn read_manifest(
         }
         // An empty folder is what git itself puts in the place of a submodule that was not fetched.
         let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
-        notes.push(PinNote::Submodule(module.path.clone()));
+        notes.push(PinNote::EmptySubmodule(module.path.clone()));
         manifest.entries.insert(module.path.clone(), entry);
     }
     let objects: Vec<_> = files.iter().map(|(_, item)| (item.oid.clone(), item.size)).collect();
@@ -222,14 +232,16 @@ async fn read_manifest(
 }
 
 /// Makes pack, pack index and index file, and hands them to the sink.
-async fn pack(
+async fn build_pack(
     own: &GitDir,
-    resolved: &Resolved,
-    (listed, roots): (&[Listed], &[String]),
+    resolved: &ResolvedCommit,
+    (listed, roots): (&[TreeListingEntry], &[String]),
     sink: &mut impl BlobSink,
     scratch: &Path,
 ) -> Result<GitBase, PinError> {
-    let root = line(own.run(&["rev-parse", &format!("{}^{{tree}}", resolved.commit)], Vec::new()).await?);
+    let root = trim_output_line(
+        own.run(&["rev-parse", &format!("{}^{{tree}}", resolved.commit)], Vec::new()).await?,
+    );
     let mut names = format!("{}\n{root}\n", resolved.commit).into_bytes();
     for item in listed.iter().filter(|item| item.mode != MODE_GITLINK) {
         names.extend_from_slice(item.oid.as_bytes());
@@ -242,7 +254,7 @@ async fn pack(
     let prefix = own.path().join("base");
     // Deltas the source has are reused; looking for new ones between the files of one commit costs seconds
     // and gains little.
-    let prefix_text = prefix.to_str().ok_or_else(|| PinError::Scratch {
+    let prefix_text = prefix.to_str().ok_or_else(|| PinError::ScratchFolder {
         path: scratch.to_owned(),
         source: io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8"),
     })?;
@@ -255,28 +267,32 @@ async fn pack(
         "--delta-base-offset",
         prefix_text,
     ];
-    let name = line(own.run(&args, names).await?);
+    let name = trim_output_line(own.run(&args, names).await?);
     let index = own.path().join("base-index");
     let env: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
-    own.run_env(&["-c", "index.version=2", "read-tree", &resolved.commit], &env, Vec::new()).await?;
+    own.run_with_env(&["-c", "index.version=2", "read-tree", &resolved.commit], &env, Vec::new()).await?;
 
     let suffixed = |ext: &str| PathBuf::from(format!("{prefix_text}-{name}.{ext}"));
-    let parts = put_parts(&suffixed("pack"), sink).await?;
+    let parts = store_pack_parts(&suffixed("pack"), sink).await?;
     Ok(GitBase {
         commit: resolved.commit.clone(),
         branch: resolved.branch.clone(),
         pack: parts,
-        pack_index: put_file(&suffixed("idx"), sink).await?,
-        index: put_file(&index, sink).await?,
+        pack_index: store_file(&suffixed("idx"), sink).await?,
+        index: store_file(&index, sink).await?,
         source: String::new(),
-        recent: recent(own, &resolved.commit, sink).await?,
+        recent: store_recent_log(own, &resolved.commit, sink).await?,
         submodules: Vec::new(),
     })
 }
 
 /// The last commits and what they touched, for whoever plans a change. A history that is not whole here tells nothing:
 /// it is no part of the base.
-async fn recent(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<Option<BlobRef>, PinError> {
+async fn store_recent_log(
+    own: &GitDir,
+    commit: &str,
+    sink: &mut impl BlobSink,
+) -> Result<Option<BlobRef>, PinError> {
     let args = [
         "log",
         "--max-count=10",
@@ -290,11 +306,11 @@ async fn recent(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<
         commit,
     ];
     let Ok(said) = own.run(&args, Vec::new()).await else { return Ok(None) };
-    let text = shortened(&String::from_utf8_lossy(&said));
+    let text = shorten_log(&String::from_utf8_lossy(&said));
     if text.is_empty() {
         return Ok(None);
     }
-    let blob = BlobRef::of(text.as_bytes());
+    let blob = BlobRef::for_bytes(text.as_bytes());
     sink.put(blob, text.into_bytes()).await?;
     Ok(Some(blob))
 }
@@ -305,7 +321,7 @@ const RECENT_FILES_MAX: usize = 8;
 const RECENT_LINE_CHARS_MAX: usize = 120;
 
 /// Commits with their first files, a line each.
-fn shortened(log: &str) -> String {
+fn shorten_log(log: &str) -> String {
     let (mut out, mut files) = (String::new(), 0);
     for line in log.lines().filter(|line| !line.is_empty()) {
         // Of a file: a letter and a tab.
@@ -320,22 +336,22 @@ fn shortened(log: &str) -> String {
     out
 }
 
-async fn put_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
-    let bytes = fs::read(path).map_err(|source| PinError::Scratch { path: path.to_owned(), source })?;
-    let blob = BlobRef::of(&bytes);
+async fn store_file(path: &Path, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
+    let bytes = fs::read(path).map_err(|source| PinError::ScratchFolder { path: path.to_owned(), source })?;
+    let blob = BlobRef::for_bytes(&bytes);
     sink.put(blob, bytes).await?;
     Ok(blob)
 }
 
-async fn put_parts(path: &Path, sink: &mut impl BlobSink) -> Result<Vec<BlobRef>, PinError> {
-    let fail = |source| PinError::Scratch { path: path.to_owned(), source };
+async fn store_pack_parts(path: &Path, sink: &mut impl BlobSink) -> Result<Vec<BlobRef>, PinError> {
+    let fail = |source| PinError::ScratchFolder { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(fail)?;
     let large = file.metadata().map_err(fail)?.len() > LARGE_PACK_BYTES;
-    let (least, usual, most) = if large { LARGE_PARTS } else { PARTS };
+    let (least, usual, most) = if large { LARGE_PACK_PART_BYTES } else { PACK_PART_BYTES };
     let mut parts = Vec::new();
     for chunk in StreamCDC::new(file, least, usual, most) {
         let part = chunk.map_err(|e| fail(e.into()))?.data;
-        let blob = BlobRef::of(&part);
+        let blob = BlobRef::for_bytes(&part);
         sink.put(blob, part).await?;
         parts.push(blob);
     }

@@ -14,47 +14,47 @@ use std::{
 };
 
 use docket_schema::{
-    content::{BlobRef, WorkPath},
+    content::{BlobRef, WorkspacePath},
     snapshot::{EntryKind, Submodule},
 };
 
 use crate::workspace::{
     blobs::BlobSink,
-    contents::BaseObjects,
-    disk::handles::join,
+    content_reader::BaseObjects,
+    disk::dirfd::join_path,
     repository::{
-        commit_listing::{Listed, MODE_GITLINK, list, safe_path},
-        git::{GitCallError, GitDir, alternates_file, line},
+        commit_listing::{MODE_GITLINK, TreeListingEntry, list_commit, parse_safe_path},
+        git::{GitCallError, GitDir, format_alternates, trim_output_line},
+        local_repo::LocalRepo,
         pin_error::PinError,
-        source::LocalRepo,
     },
 };
 
 /// Submodules that are filled at most, those in submodules included; further ones are left as empty folders.
-const FILLED_MAX: usize = 1_000;
+const FILLED_SUBMODULES_MAX: usize = 1_000;
 
 /// Submodules in each other at most.
-const NESTED_MAX: usize = 16;
+const SUBMODULE_DEPTH_MAX: usize = 16;
 
 /// What was found of the submodules of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSubmodules {
     /// All of them, in byte order, with what the base records.
-    pub(crate) all: Vec<Submodule>,
+    pub(crate) submodules: Vec<Submodule>,
     /// What the filled ones hold, with paths of the whole tree.
-    pub(crate) listed: Vec<Listed>,
+    pub(crate) entries: Vec<TreeListingEntry>,
     /// Objects that the pack needs beyond those of `listed`: commits and root trees.
-    pub(crate) roots: Vec<String>,
+    pub(crate) root_objects: Vec<String>,
 }
 
 /// Where to look for a submodule.
-struct Wanted {
+struct SubmoduleSearch {
     path: Vec<u8>,
     commit: String,
     /// The repository that it is a submodule of.
     repo: LocalRepo,
     /// Its path in there.
-    inner: Vec<u8>,
+    inner_path: Vec<u8>,
     depth: usize,
 }
 
@@ -64,57 +64,60 @@ impl FoundSubmodules {
     pub(crate) async fn find(
         repo: &LocalRepo,
         own: &GitDir,
-        listed: &[Listed],
+        listed: &[TreeListingEntry],
         sink: &mut impl BlobSink,
     ) -> Result<Self, PinError> {
         let mut found = Self::default();
-        let mut alternates = vec![repo.objects()];
-        let mut wanted: Vec<Wanted> = gitlinks(listed, repo, &[], 0).collect();
+        let mut alternates = vec![repo.objects_folder()];
+        let mut wanted: Vec<SubmoduleSearch> = find_gitlinks(listed, repo, &[], 0).collect();
         while let Some(next) = wanted.pop() {
-            let path = safe_path(&next.path)?;
+            let path = parse_safe_path(&next.path)?;
             let mut index = None;
-            if found.all.len() < FILLED_MAX
-                && next.depth < NESTED_MAX
-                && let Some(module) = repository_of(&next).await
-                && let Some(items) = lend(own, &mut alternates, &module, &next.commit).await?
+            if found.submodules.len() < FILLED_SUBMODULES_MAX
+                && next.depth < SUBMODULE_DEPTH_MAX
+                && let Some(module) = find_submodule_repo(&next).await
+                && let Some(items) =
+                    borrow_and_list_commit(own, &mut alternates, &module, &next.commit).await?
             {
-                index = Some(index_of(own, &next.commit, sink).await?);
+                index = Some(store_index(own, &next.commit, sink).await?);
                 let root = format!("{}^{{tree}}", next.commit);
-                found.roots.push(next.commit.clone());
-                found.roots.push(line(own.run(&["rev-parse", &root], Vec::new()).await?));
-                wanted.extend(gitlinks(&items, &module, &next.path, next.depth + 1));
+                found.root_objects.push(next.commit.clone());
+                found.root_objects.push(trim_output_line(own.run(&["rev-parse", &root], Vec::new()).await?));
+                wanted.extend(find_gitlinks(&items, &module, &next.path, next.depth + 1));
                 let whole = items.into_iter().filter(|item| item.mode != MODE_GITLINK);
-                found.listed.extend(whole.map(|item| Listed { path: join(&next.path, &item.path), ..item }));
+                found.entries.extend(
+                    whole.map(|item| TreeListingEntry { path: join_path(&next.path, &item.path), ..item }),
+                );
             }
-            found.all.push(Submodule { path, commit: next.commit, index });
+            found.submodules.push(Submodule { path, commit: next.commit, index });
         }
-        found.all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        found.submodules.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
 }
 
 /// The gitlinks of a tree that stands at `prefix`.
-fn gitlinks(
-    listed: &[Listed],
+fn find_gitlinks(
+    listed: &[TreeListingEntry],
     repo: &LocalRepo,
     prefix: &[u8],
     depth: usize,
-) -> impl Iterator<Item = Wanted> {
-    listed.iter().filter(|item| item.mode == MODE_GITLINK).map(move |item| Wanted {
-        path: join(prefix, &item.path),
+) -> impl Iterator<Item = SubmoduleSearch> {
+    listed.iter().filter(|item| item.mode == MODE_GITLINK).map(move |item| SubmoduleSearch {
+        path: join_path(prefix, &item.path),
         commit: item.oid.clone(),
         repo: repo.clone(),
-        inner: item.path.clone(),
+        inner_path: item.path.clone(),
         depth,
     })
 }
 
 /// The repository of a submodule: the one in its folder, else the one that git keeps for it. One that lies elsewhere and
 /// does not know this work tree is not taken.
-async fn repository_of(wanted: &Wanted) -> Option<LocalRepo> {
-    let inner = Path::new(OsStr::from_bytes(&wanted.inner));
+async fn find_submodule_repo(wanted: &SubmoduleSearch) -> Option<LocalRepo> {
+    let inner = Path::new(OsStr::from_bytes(&wanted.inner_path));
     if let Some(folder) = wanted.repo.work_tree.as_ref().map(|tree| tree.join(inner))
-        && let Ok(module) = LocalRepo::find(&folder).await
+        && let Ok(module) = LocalRepo::discover(&folder).await
         // Not the repository around it, nor where a link leads.
         && module.work_tree.as_ref() == Some(&folder)
     {
@@ -124,27 +127,27 @@ async fn repository_of(wanted: &Wanted) -> Option<LocalRepo> {
     if !kept.starts_with(&wanted.repo.common_dir) || !kept.join("HEAD").exists() {
         return None;
     }
-    LocalRepo::at(kept, None).ok()
+    LocalRepo::open_git_dir(kept, None).ok()
 }
 
 /// Lends the objects of `module` to `own`, and lists the tree of `commit`; nothing where an object of it is not there.
-async fn lend(
+async fn borrow_and_list_commit(
     own: &GitDir,
     alternates: &mut Vec<PathBuf>,
     module: &LocalRepo,
     commit: &str,
-) -> Result<Option<Vec<Listed>>, PinError> {
-    let objects = module.objects();
+) -> Result<Option<Vec<TreeListingEntry>>, PinError> {
+    let objects = module.objects_folder();
     if !alternates.contains(&objects) {
         alternates.push(objects);
         let all: Vec<&Path> = alternates.iter().map(PathBuf::as_path).collect();
         let file = own.path().join("objects/info/alternates");
-        fs::write(&file, alternates_file(&all))
-            .map_err(|source| PinError::Scratch { path: file.clone(), source })?;
+        fs::write(&file, format_alternates(&all))
+            .map_err(|source| PinError::ScratchFolder { path: file.clone(), source })?;
     }
-    let items = match list(own, commit).await {
+    let items = match list_commit(own, commit).await {
         Ok(items) => items,
-        Err(PinError::Git(GitCallError::Refused { .. })) => return Ok(None),
+        Err(PinError::Git(GitCallError::Failed { .. })) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut names = String::new();
@@ -158,26 +161,26 @@ async fn lend(
 }
 
 /// Git's index of the tree of `commit`, as a blob.
-async fn index_of(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
+async fn store_index(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
     let index = own.path().join("submodule-index");
-    let scratch = |source| PinError::Scratch { path: index.clone(), source };
+    let scratch = |source| PinError::ScratchFolder { path: index.clone(), source };
     let env: [(&str, &OsStr); 1] = [("GIT_INDEX_FILE", index.as_os_str())];
-    own.run_env(&["-c", "index.version=2", "read-tree", commit], &env, Vec::new()).await?;
+    own.run_with_env(&["-c", "index.version=2", "read-tree", commit], &env, Vec::new()).await?;
     let bytes = fs::read(&index).map_err(scratch)?;
     fs::remove_file(&index).map_err(scratch)?;
-    let blob = BlobRef::of(&bytes);
+    let blob = BlobRef::for_bytes(&bytes);
     sink.put(blob, bytes).await?;
     Ok(blob)
 }
 
 impl BaseObjects {
     /// The submodule that `path` is, or lies in. A result holds of it only which commit belongs there.
-    pub fn submodule_of(&self, path: &WorkPath) -> Option<WorkPath> {
+    pub fn containing_submodule(&self, path: &WorkspacePath) -> Option<WorkspacePath> {
         let git = self.base.git.as_ref()?;
         let bytes = path.as_bytes();
         let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         ends.chain([bytes.len()]).find_map(|end| {
-            let above = WorkPath::new(&bytes[..end])?;
+            let above = WorkspacePath::new(&bytes[..end])?;
             // A commit holds no folders, so an entry of one is a submodule that was not filled.
             let is_empty = self.manifest.entries.get(&above).is_some_and(|e| e.kind == EntryKind::Dir);
             let is_filled = git.submodules.binary_search_by(|module| module.path.cmp(&above)).is_ok();
@@ -186,7 +189,7 @@ impl BaseObjects {
     }
 
     /// The folders of all submodules, in no order; some may come twice.
-    pub fn submodule_paths(&self) -> impl Iterator<Item = WorkPath> {
+    pub fn submodule_paths(&self) -> impl Iterator<Item = WorkspacePath> {
         let modules = self.base.git.iter().flat_map(|git| &git.submodules);
         let empty = self.manifest.entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Dir);
         let empty = empty.filter(|_| self.base.git.is_some());
@@ -199,7 +202,7 @@ impl BaseObjects {
     }
 
     /// Whether the files of this submodule are part of the base.
-    pub fn is_filled(&self, module: &WorkPath) -> bool {
+    pub fn is_filled_submodule(&self, module: &WorkspacePath) -> bool {
         let modules = self.base.git.iter().flat_map(|git| &git.submodules);
         modules.into_iter().any(|known| known.path == *module && known.index.is_some())
     }

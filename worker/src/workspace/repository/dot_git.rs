@@ -4,19 +4,19 @@
 //! file system that folds case. git refuses such names as well, so that a run which made one could not be
 //! delivered at all: whoever builds a tree leaves them out. Pure; used by `base`, `deliver` and `patch`.
 
-use docket_sandbox::git_shape::{is_spelled, ntfs_name};
+use docket_sandbox::git_repository::{is_equivalent_name, trim_ntfs_name};
 
 /// Whether `name` is `.git` to a file system that folds case, to HFS+ (which leaves out characters that are not
 /// seen) or to NTFS (which has a short name for it and leaves out what trails).
 pub(crate) fn is_dot_git(name: &[u8]) -> bool {
-    is_spelled(name, ".git") || ntfs_name(name).eq_ignore_ascii_case(b"git~1")
+    is_equivalent_name(name, ".git") || trim_ntfs_name(name).eq_ignore_ascii_case(b"git~1")
 }
 
 /// Whether git would refuse a link of this name: as `.gitmodules` it would be read from where it leads.
 pub(crate) fn is_dot_gitmodules(name: &[u8]) -> bool {
     let short =
         |prefix: &[u8]| name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
-    is_spelled(name, ".gitmodules") || short(b"gitmod~") || short(b"gi7e")
+    is_equivalent_name(name, ".gitmodules") || short(b"gitmod~") || short(b"gi7e")
 }
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_is_known_and_nothing_else() {
+    fn only_dot_git_spellings_are_recognized() {
         for name in [
             ".git",
             ".GIT",

@@ -14,16 +14,16 @@ use std::{
 };
 
 use crate::process::{
-    GIT_LISTING_BYTES_MAX, GitError, Ssh, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git,
+    GIT_LISTING_BYTES_MAX, GitError, SshCommand, TrustedOutput, TrustedSpec, git_spec, remote_spec, run_git,
     run_trusted, settings_env,
 };
 
 /// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
-const READ_GROUP_BYTES: u64 = 32 * 1024 * 1024;
+const BLOB_BATCH_BYTES: u64 = 32 * 1024 * 1024;
 
 /// How long a look into a repository may take that docket did not make. It answers in milliseconds; but its
 /// settings may include a pipe that nobody writes to.
-const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A git call that did not do what it was started for.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum GitCallError {
     },
     /// It ended with a failure.
     #[error("`git {verb}` failed: {message}")]
-    Refused {
+    Failed {
         /// The subcommand.
         verb: String,
         /// What it wrote to stderr, cut at 2,000 characters.
@@ -47,7 +47,7 @@ pub enum GitCallError {
     },
     /// Its output is not what this git is documented to write.
     #[error("`git {verb}` answered what docket does not understand ({what}); docket needs git 2.30 or later")]
-    Answer {
+    UnexpectedOutput {
         /// The subcommand.
         verb: &'static str,
         /// What was wrong.
@@ -64,7 +64,7 @@ pub(crate) enum ObjectFormat {
 
 impl ObjectFormat {
     /// Told from the length of a full object name in hexadecimal.
-    pub(crate) fn of_hex(oid: &str) -> Option<Self> {
+    pub(crate) fn from_hex_oid(oid: &str) -> Option<Self> {
         if !oid.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }
@@ -87,7 +87,7 @@ impl ObjectFormat {
     }
 
     /// The head of a `config` file that makes git use this format.
-    pub(crate) const fn config(self) -> &'static str {
+    pub(crate) const fn config_header(self) -> &'static str {
         match self {
             Self::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
             Self::Sha256 => {
@@ -110,9 +110,9 @@ impl GitDir {
             fs::create_dir_all(dir.join(folder))?;
         }
         fs::write(dir.join("HEAD"), "ref: refs/heads/docket\n")?;
-        fs::write(dir.join("config"), format.config())?;
+        fs::write(dir.join("config"), format.config_header())?;
         if !alternates.is_empty() {
-            fs::write(dir.join("objects/info/alternates"), alternates_file(alternates))?;
+            fs::write(dir.join("objects/info/alternates"), format_alternates(alternates))?;
         }
         Ok(Self { dir: dir.to_owned() })
     }
@@ -128,26 +128,26 @@ impl GitDir {
 
     /// Runs a plumbing command here; its stdout.
     pub(crate) async fn run(&self, args: &[&str], stdin: Vec<u8>) -> Result<Vec<u8>, GitCallError> {
-        self.run_env(args, &[], stdin).await
+        self.run_with_env(args, &[], stdin).await
     }
 
     /// As [`GitDir::run`], with more environment.
-    pub(crate) async fn run_env(
+    pub(crate) async fn run_with_env(
         &self,
         args: &[&str],
         env: &[(&str, &OsStr)],
         stdin: Vec<u8>,
     ) -> Result<Vec<u8>, GitCallError> {
-        run_at(&self.dir, args, env, stdin).await
+        run_in_git_dir(&self.dir, args, env, stdin).await
     }
 
     /// All of the tree of `commit`: what `ls-tree` says of it, an entry each, ended by a zero.
     ///
     /// # Errors
     /// As [`GitDir::run`]; more than [`GIT_LISTING_BYTES_MAX`].
-    pub(crate) async fn listing(&self, commit: &str) -> Result<Vec<u8>, GitCallError> {
+    pub(crate) async fn list_tree(&self, commit: &str) -> Result<Vec<u8>, GitCallError> {
         let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit];
-        let spec = git_spec(&args, &self.dir, &environment(&self.dir, &[]), Vec::new());
+        let spec = git_spec(&args, &self.dir, &git_environment(&self.dir, &[]), Vec::new());
         let output = match spec {
             Ok(spec) => {
                 let bounded = TrustedSpec { stdout_bytes_max: GIT_LISTING_BYTES_MAX, ..spec };
@@ -155,7 +155,7 @@ impl GitDir {
             }
             Err(error) => Err(error),
         };
-        answered(&args, output)
+        stdout_or_error(&args, output)
     }
 
     /// Reads the contents of `objects` (name and expected size), in order, calling `each` with the position
@@ -173,7 +173,7 @@ impl GitDir {
                 .take_while(|(_, size)| {
                     let first = bytes == 0;
                     bytes += size + 1;
-                    first || bytes <= READ_GROUP_BYTES
+                    first || bytes <= BLOB_BATCH_BYTES
                 })
                 .count()
                 .max(1);
@@ -186,7 +186,7 @@ impl GitDir {
             let output = self.run(&["cat-file", "--batch"], input.into_bytes()).await?;
             let mut rest = output.as_slice();
             for at in start..start + count {
-                let (content, tail) = next_object(rest).ok_or(GitCallError::Answer {
+                let (content, tail) = split_batch_object(rest).ok_or(GitCallError::UnexpectedOutput {
                     verb: "cat-file",
                     what: "an object is missing or the output is cut",
                 })?;
@@ -200,59 +200,60 @@ impl GitDir {
 }
 
 /// Runs git with `git_dir` as its repository.
-pub(crate) async fn run_at(
+pub(crate) async fn run_in_git_dir(
     git_dir: &Path,
     args: &[&str],
     env: &[(&str, &OsStr)],
     stdin: Vec<u8>,
 ) -> Result<Vec<u8>, GitCallError> {
-    let output = run_git(args, git_dir, &environment(git_dir, env), stdin).await;
-    answered(args, output)
+    let output = run_git(args, git_dir, &git_environment(git_dir, env), stdin).await;
+    stdout_or_error(args, output)
 }
 
 /// As [`run_at`], in `cwd`, and whatever status it ends with.
-pub(crate) async fn ended_at(
+pub(crate) async fn run_for_status(
     (git_dir, cwd): (&Path, &Path),
     args: &[&str],
     env: &[(&str, &OsStr)],
     stdin: Vec<u8>,
 ) -> Result<TrustedOutput, GitCallError> {
-    let output = run_git(args, cwd, &environment(git_dir, env), stdin).await;
-    output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })
+    let output = run_git(args, cwd, &git_environment(git_dir, env), stdin).await;
+    output.map_err(|source| GitCallError::Run { verb: subcommand_name(args), source })
 }
 
 /// Speaks with a remote from `git_dir`, one of docket's own, in the name of whoever runs docket.
-pub(crate) async fn remote_at(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
-    let failed = |source| GitCallError::Run { verb: verb_of(args), source };
+pub(crate) async fn run_remote(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
+    let failed = |source| GitCallError::Run { verb: subcommand_name(args), source };
     let own = ["config", "--global", "--get", "core.sshCommand"];
-    let own = remote_spec(&own, git_dir, Ssh::Quiet).map_err(failed)?;
+    let own = remote_spec(&own, git_dir, SshCommand::NonInteractive).map_err(failed)?;
     let own = run_trusted(own).await.map_err(|error| failed(GitError::Run(error)))?;
-    let ssh = if own.success() { Ssh::OfSettings } else { Ssh::Quiet };
+    let ssh = if own.is_success() { SshCommand::FromSettings } else { SshCommand::NonInteractive };
     run_trusted(remote_spec(args, git_dir, ssh).map_err(failed)?)
         .await
         .map_err(|error| failed(GitError::Run(error)))
 }
 
 /// As [`run_at`], for a quick look into a repository that docket did not make.
-pub(crate) async fn look_at(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
-    let output = match git_spec(args, git_dir, &environment(git_dir, &[]), Vec::new()) {
-        Ok(spec) => run_trusted(TrustedSpec { timeout: LOOK_TIME_MAX, ..spec }).await.map_err(GitError::Run),
+pub(crate) async fn run_probe(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
+    let output = match git_spec(args, git_dir, &git_environment(git_dir, &[]), Vec::new()) {
+        Ok(spec) => run_trusted(TrustedSpec { timeout: PROBE_TIMEOUT, ..spec }).await.map_err(GitError::Run),
         Err(error) => Err(error),
     };
-    answered(args, output)
+    stdout_or_error(args, output)
 }
 
 /// The environment under which git runs none of the hooks that the settings of `git_dir` name (git 2.54 and
 /// later): no one setting ends them all, so each is ended by its name.
-pub(crate) async fn without_hooks(git_dir: &Path) -> Result<Vec<(OsString, OsString)>, GitCallError> {
+pub(crate) async fn hook_disabling_env(git_dir: &Path) -> Result<Vec<(OsString, OsString)>, GitCallError> {
     let args = ["config", "--null", "--name-only", "--get-regexp", r"^hook\."];
-    let found = match look_at(git_dir, &args).await {
+    let found = match run_probe(git_dir, &args).await {
         Ok(found) => found,
         // There is none.
-        Err(GitCallError::Refused { .. }) => Vec::new(),
+        Err(GitCallError::Failed { .. }) => Vec::new(),
         Err(error) => return Err(error),
     };
-    let unknown = |_| GitCallError::Answer { verb: "config", what: "the name of a hook is not UTF-8" };
+    let unknown =
+        |_| GitCallError::UnexpectedOutput { verb: "config", what: "the name of a hook is not UTF-8" };
     let found = String::from_utf8(found).map_err(unknown)?;
     let names = found.split('\0').filter_map(|key| key.strip_prefix("hook.")?.rsplit_once('.'));
     let off: BTreeSet<String> = names.map(|(name, _)| format!("hook.{name}.enabled")).collect();
@@ -260,7 +261,7 @@ pub(crate) async fn without_hooks(git_dir: &Path) -> Result<Vec<(OsString, OsStr
     Ok(settings_env(&off))
 }
 
-fn environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsString)> {
+fn git_environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = vec![
         ("GIT_DIR".into(), git_dir.into()),
         // A partial clone must not fetch behind our back: fetching runs what its configuration says.
@@ -271,31 +272,31 @@ fn environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsStrin
     all
 }
 
-fn answered(args: &[&str], output: Result<TrustedOutput, GitError>) -> Result<Vec<u8>, GitCallError> {
-    let output = output.map_err(|source| GitCallError::Run { verb: verb_of(args), source })?;
-    if output.success() {
+fn stdout_or_error(args: &[&str], output: Result<TrustedOutput, GitError>) -> Result<Vec<u8>, GitCallError> {
+    let output = output.map_err(|source| GitCallError::Run { verb: subcommand_name(args), source })?;
+    if output.is_success() {
         return Ok(output.stdout);
     }
-    Err(refused(args, &output))
+    Err(failed_call_error(args, &output))
 }
 
 /// What git said as it failed.
-pub(crate) fn refused(args: &[&str], output: &TrustedOutput) -> GitCallError {
+pub(crate) fn failed_call_error(args: &[&str], output: &TrustedOutput) -> GitCallError {
     let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
-    GitCallError::Refused { verb: verb_of(args), message }
+    GitCallError::Failed { verb: subcommand_name(args), message }
 }
 
-fn verb_of(args: &[&str]) -> String {
+fn subcommand_name(args: &[&str]) -> String {
     args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned()
 }
 
 /// Text of one line that git wrote.
-pub(crate) fn line(output: Vec<u8>) -> String {
+pub(crate) fn trim_output_line(output: Vec<u8>) -> String {
     String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned()
 }
 
 /// Splits `<oid> <type> <size>\n<content>\n` off the output of `cat-file --batch`.
-fn next_object(output: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_batch_object(output: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = output.iter().position(|b| *b == b'\n')?;
     let head = std::str::from_utf8(&output[..end]).ok()?;
     let mut words = head.split(' ').skip(1);
@@ -306,7 +307,7 @@ fn next_object(output: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The text of an `objects/info/alternates` file.
-pub(crate) fn alternates_file(folders: &[&Path]) -> Vec<u8> {
+pub(crate) fn format_alternates(folders: &[&Path]) -> Vec<u8> {
     let mut out = Vec::new();
     for folder in folders {
         out.push(b'"');
@@ -324,14 +325,14 @@ pub(crate) fn alternates_file(folders: &[&Path]) -> Vec<u8> {
 
 /// One entry of a git index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IndexedFile {
+pub(crate) struct GitIndexEntry {
     pub(crate) path: Vec<u8>,
     pub(crate) mode: u32,
     pub(crate) oid: String,
 }
 
 /// Reads a version 2 index file (what `read-tree` of docket's own git folder writes).
-pub(crate) fn parse_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<IndexedFile>> {
+pub(crate) fn parse_git_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<GitIndexEntry>> {
     const STAT_BYTES: usize = 40;
     const MODE_AT: usize = 24;
     let head = bytes.get(..12)?;
@@ -354,7 +355,7 @@ pub(crate) fn parse_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<Inde
             write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
             hex
         });
-        files.push(IndexedFile { path: rest[..length].to_vec(), mode, oid });
+        files.push(GitIndexEntry { path: rest[..length].to_vec(), mode, oid });
         // Entries are padded with 1 to 8 NULs to a multiple of eight bytes.
         at += (path_at - at + length + 8) & !7;
     }
@@ -366,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damaged_index_files_are_none_and_never_a_panic() {
+    fn damaged_index_files_are_none_without_a_panic() {
         let mut index = b"DIRC\0\0\0\x02\0\0\0\x01".to_vec();
         index.extend([0; 24]);
         index.extend(0o100_644_u32.to_be_bytes());
@@ -374,24 +375,24 @@ mod tests {
         index.extend([0xab; 20]);
         index.extend([0, 3]);
         index.extend(b"a/b\0\0\0\0\0\0\0");
-        let files = parse_index(&index, ObjectFormat::Sha1).expect("whole");
-        assert_eq!(files, [IndexedFile { path: b"a/b".to_vec(), mode: 0o100_644, oid: "ab".repeat(20) }]);
+        let files = parse_git_index(&index, ObjectFormat::Sha1).expect("whole");
+        assert_eq!(files, [GitIndexEntry { path: b"a/b".to_vec(), mode: 0o100_644, oid: "ab".repeat(20) }]);
         for cut in 0..index.len() - 7 {
-            assert_eq!(parse_index(&index[..cut], ObjectFormat::Sha1), None, "cut at {cut}");
+            assert_eq!(parse_git_index(&index[..cut], ObjectFormat::Sha1), None, "cut at {cut}");
         }
     }
 
     #[test]
-    fn a_batch_answer_that_is_cut_is_none() {
+    fn truncated_batch_output_is_none() {
         let whole = b"ab blob 3\nx\ny\nrest";
-        assert_eq!(next_object(whole), Some((&b"x\ny"[..], &b"rest"[..])));
-        assert_eq!(next_object(b"ab missing\n"), None);
-        assert_eq!(next_object(&whole[..12]), None);
+        assert_eq!(split_batch_object(whole), Some((&b"x\ny"[..], &b"rest"[..])));
+        assert_eq!(split_batch_object(b"ab missing\n"), None);
+        assert_eq!(split_batch_object(&whole[..12]), None);
     }
 
     #[test]
-    fn odd_folders_are_quoted() {
-        let file = alternates_file(&[Path::new("/a \"b\"\n/\u{e9}")]);
+    fn special_characters_in_alternates_are_quoted() {
+        let file = format_alternates(&[Path::new("/a \"b\"\n/\u{e9}")]);
         assert_eq!(file, b"\"/a \\\"b\\\"\\012/\\303\\251\"\n");
     }
 }

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use docket_sandbox::git_shape::{GitEntry, GitName, GitShape, fold_name};
+use docket_sandbox::git_repository::{GitEntryKind, GitName, RepositoryShape, fold_file_name};
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     snapshot::{Entry, EntryKind, Manifest},
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct HiddenRepositories {
 /// A folder of the new tree that means something to git.
 #[derive(Debug)]
 struct HiddenFolder {
-    shape: GitShape,
+    shape: RepositoryShape,
     /// Git takes orders there, and took none in the old tree.
     is_newly_armed: bool,
 }
@@ -31,31 +31,31 @@ struct HiddenFolder {
 impl HiddenRepositories {
     /// Compares the tree `new` with the tree `old` that it began as.
     pub(crate) fn find(old: &Manifest, new: &Manifest) -> Self {
-        let before = shapes(old);
-        let folders = shapes(new).into_iter().map(|(folder, shape)| {
-            let was_armed = before.get(&folder).is_some_and(|shape| shape.is_armed());
-            (folder, HiddenFolder { shape, is_newly_armed: shape.is_armed() && !was_armed })
+        let before = folder_shapes(old);
+        let folders = folder_shapes(new).into_iter().map(|(folder, shape)| {
+            let was_armed = before.get(&folder).is_some_and(|shape| shape.can_run_programs());
+            (folder, HiddenFolder { shape, is_newly_armed: shape.can_run_programs() && !was_armed })
         });
         Self { folders: folders.collect() }
     }
 
     /// Whether `path`, which the run made or changed, must not be delivered: git would take orders from it, or it is
     /// part of what makes its folder a repository.
-    pub(crate) fn holds(&self, path: &WorkPath, entry: &Entry) -> bool {
-        let is_held = |(folder, name, kind): (&[u8], GitName, GitEntry)| {
-            let hidden = self.folders.get(&folded(folder));
+    pub(crate) fn is_undeliverable(&self, path: &WorkspacePath, entry: &Entry) -> bool {
+        let is_held = |(folder, name, kind): (&[u8], GitName, GitEntryKind)| {
+            let hidden = self.folders.get(&fold_path(folder));
             hidden.is_some_and(|hidden| hidden.is_newly_armed || hidden.shape.obeys(name, kind))
         };
-        git_names(path, entry.kind).any(is_held)
+        git_relevant_parts(path, entry.kind).any(is_held)
     }
 }
 
 /// The shapes of a tree's folders by folded path: folders that a file system takes for one have one shape.
-fn shapes(tree: &Manifest) -> HashMap<Vec<u8>, GitShape> {
-    let mut shapes: HashMap<Vec<u8>, GitShape> = HashMap::new();
+fn folder_shapes(tree: &Manifest) -> HashMap<Vec<u8>, RepositoryShape> {
+    let mut shapes: HashMap<Vec<u8>, RepositoryShape> = HashMap::new();
     for (path, entry) in &tree.entries {
-        for (folder, name, kind) in git_names(path, entry.kind) {
-            shapes.entry(folded(folder)).or_default().add(name, kind);
+        for (folder, name, kind) in git_relevant_parts(path, entry.kind) {
+            shapes.entry(fold_path(folder)).or_default().add_entry(name, kind);
         }
     }
     shapes
@@ -63,21 +63,24 @@ fn shapes(tree: &Manifest) -> HashMap<Vec<u8>, GitShape> {
 
 /// A folder's path as a file system keeps it that folds case, or that leaves out what trails or cannot be seen. Folders
 /// that some file system takes for one have one folded path.
-fn folded(folder: &[u8]) -> Vec<u8> {
-    let parts: Vec<Vec<u8>> = folder.split(|b| *b == b'/').map(fold_name).collect();
+fn fold_path(folder: &[u8]) -> Vec<u8> {
+    let parts: Vec<Vec<u8>> = folder.split(|b| *b == b'/').map(fold_file_name).collect();
     parts.join(&b'/')
 }
 
 /// The parts of a path that mean something to git, each with the folder that it is in.
-fn git_names(path: &WorkPath, kind: EntryKind) -> impl Iterator<Item = (&[u8], GitName, GitEntry)> {
+fn git_relevant_parts(
+    path: &WorkspacePath,
+    kind: EntryKind,
+) -> impl Iterator<Item = (&[u8], GitName, GitEntryKind)> {
     let bytes = path.as_bytes();
     let mut start = 0;
-    path.parts().filter_map(move |part| {
+    path.components().filter_map(move |part| {
         let (from, end) = (start, start + part.len());
         start = end + 1;
-        let name = GitName::of(part)?;
+        let name = GitName::from_file_name(part)?;
         let is_folder = end < bytes.len() || kind == EntryKind::Dir;
-        let entry = if is_folder { GitEntry::Folder } else { GitEntry::Other };
+        let entry = if is_folder { GitEntryKind::Folder } else { GitEntryKind::Other };
         Some((&bytes[..from.saturating_sub(1)], name, entry))
     })
 }
@@ -88,13 +91,13 @@ mod tests {
 
     use super::*;
 
-    fn tree(paths: &[&str]) -> Manifest {
-        let entries = paths.iter().map(|path| (WorkPath::new(*path).expect("a path"), file()));
+    fn manifest_with_files(paths: &[&str]) -> Manifest {
+        let entries = paths.iter().map(|path| (WorkspacePath::new(*path).expect("a path"), file_entry()));
         Manifest { entries: entries.collect() }
     }
 
     #[test]
-    fn folders_that_differ_in_case_alone_are_one_repository() {
+    fn folders_differing_only_by_case_are_one_repository() {
         for (head, commondir) in [
             ("wt/M/HEAD", "wt/m/commondir"),
             ("WT/m/HEAD", "wt/m/commondir"),
@@ -102,20 +105,27 @@ mod tests {
             ("wt/m\u{200c}/HEAD", "wt/m/commondir"),
             ("wt/\u{c9}/HEAD", "wt/\u{e9}/commondir"),
         ] {
-            let hidden = HiddenRepositories::find(&Manifest::default(), &tree(&[head, commondir]));
+            let hidden =
+                HiddenRepositories::find(&Manifest::default(), &manifest_with_files(&[head, commondir]));
             for path in [head, commondir] {
-                assert!(hidden.holds(&WorkPath::new(path).expect("a path"), &file()), "{path}");
+                assert!(
+                    hidden.is_undeliverable(&WorkspacePath::new(path).expect("a path"), &file_entry()),
+                    "{path}"
+                );
             }
             // What the base had already stays.
-            let old = tree(&[head, commondir]);
-            let kept = HiddenRepositories::find(&old, &tree(&[head, commondir, "wt/x"]));
-            assert!(!kept.holds(&WorkPath::new("wt/x").expect("a path"), &file()));
+            let old = manifest_with_files(&[head, commondir]);
+            let kept = HiddenRepositories::find(&old, &manifest_with_files(&[head, commondir, "wt/x"]));
+            assert!(!kept.is_undeliverable(&WorkspacePath::new("wt/x").expect("a path"), &file_entry()));
         }
-        let apart = HiddenRepositories::find(&Manifest::default(), &tree(&["wt/a/HEAD", "wt/b/commondir"]));
-        assert!(!apart.holds(&WorkPath::new("wt/a/HEAD").expect("a path"), &file()));
+        let apart = HiddenRepositories::find(
+            &Manifest::default(),
+            &manifest_with_files(&["wt/a/HEAD", "wt/b/commondir"]),
+        );
+        assert!(!apart.is_undeliverable(&WorkspacePath::new("wt/a/HEAD").expect("a path"), &file_entry()));
     }
 
-    fn file() -> Entry {
-        Entry { kind: EntryKind::File, mode: 0o644, size: 0, hash: BlobRef::of(b"").hash }
+    fn file_entry() -> Entry {
+        Entry { kind: EntryKind::File, mode: 0o644, size: 0, hash: BlobRef::for_bytes(b"").hash }
     }
 }

@@ -4,6 +4,6 @@ pub(super) mod commit_listing;
 pub(super) mod dot_git;
 pub(super) mod git;
 pub(super) mod hidden_repository;
+pub(super) mod local_repo;
 pub(super) mod pin_error;
-pub(super) mod reach;
-pub(super) mod source;
+pub(super) mod repo_safety;

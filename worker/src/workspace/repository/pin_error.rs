@@ -31,7 +31,7 @@ pub enum PinError {
          itself with --repo, or if they do belong together, say so there (`git worktree repair` for a linked work \
          tree, else `git config core.worktree FOLDER`)"
     )]
-    Elsewhere {
+    OutsideRepository {
         /// The link, or the file that names another place.
         path: PathBuf,
         /// The place.
@@ -41,12 +41,12 @@ pub enum PinError {
     #[error(
         "{0} is no file that git writes: a repository with such a file is not read; look who put it there"
     )]
-    NoFile(PathBuf),
+    NotARegularFile(PathBuf),
     /// The revision names no commit.
     #[error(
         "`{rev}` names no commit in the repository ({message}): commit first, or name a branch, tag or commit"
     )]
-    NoCommit {
+    UnknownCommit {
         /// The revision.
         rev: String,
         /// git's words.
@@ -56,7 +56,7 @@ pub enum PinError {
     #[error(
         "{path} has {count} uncommitted or untracked paths ({named}): commit them, or submit with --include-dirty"
     )]
-    Dirty {
+    DirtyTree {
         /// The work tree.
         path: PathBuf,
         /// How many paths.
@@ -68,7 +68,7 @@ pub enum PinError {
     #[error(
         "uncommitted changes cannot be put on top of a named revision: leave out --include-dirty or the revision"
     )]
-    DirtyOfOther,
+    DirtyWithRevision,
     /// A path that would be dangerous or impossible to write.
     #[error("the commit holds the path `{path}`, which docket does not write: {why}")]
     UnsafePath {
@@ -84,7 +84,7 @@ pub enum PinError {
     Git(#[from] GitCallError),
     /// docket's own temporary files.
     #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
-    Scratch {
+    ScratchFolder {
         /// The folder.
         path: PathBuf,
         /// The reason.

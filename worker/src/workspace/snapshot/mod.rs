@@ -1,8 +1,8 @@
 //! What changed in a workspace since it was last looked at.
 
-pub(super) mod ignored;
+pub(super) mod ignore_rules;
 pub(super) mod index;
-pub(super) mod merge;
+pub(super) mod index_updater;
 pub(super) mod open_workspace;
 pub(super) mod snapshot_error;
 pub(super) mod walk;

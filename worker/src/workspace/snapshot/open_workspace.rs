@@ -13,25 +13,25 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::TreeHash,
-    snapshot::{Entry, LeftOut, LeftOutWhy, Manifest, PathChange, Tree},
+    snapshot::{Entry, Manifest, MerkleTree, OmissionReason, OmittedPath, PathChange},
 };
 use nix::errno::Errno;
 
 use super::{
-    ignored::IgnoreRules,
-    index::What,
-    merge::{Area, Limits, Merge, Merged},
+    ignore_rules::IgnoreRules,
+    index::SlotState,
+    index_updater::{IndexChanges, IndexUpdater, SnapshotLimits, TrackedArea},
     snapshot_error::SnapshotError,
-    walk::{Judged, Listing, Realm, Walk, is_git, is_too_long},
+    walk::{CaptureDecision, ListingMode, WalkScope, WorkspaceWalk, is_git_path, is_too_long_or_deep},
 };
 use crate::workspace::{
     blobs::PendingBlobs,
-    contents::BaseObjects,
+    content_reader::BaseObjects,
     disk::{
-        file_stat::{FsTime, Kind, Stat},
-        handles::{Owner, nameless_file, open_folder, split, stat_child},
+        dirfd::{FileOwner, open_folder, split_path, stat_child, stat_temporary_file},
+        file_stat::{FileKind, FsTime, StatData},
     },
 };
 
@@ -44,7 +44,7 @@ pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub const SNAPSHOT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// A snapshot names this many left-out paths at most: a command may litter more names than an event can hold.
-const LEFT_OUT_MAX: usize = 1_000;
+const LEFT_OUT_PATHS_MAX: usize = 1_000;
 
 /// What changed since the last snapshot.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct SnapshotDelta {
     /// Hash of the whole work tree now.
     pub tree: TreeHash,
     /// Paths newly left out, or left out for another reason than before; an ignored folder is one path.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedPath>,
     /// Contents of the changes, to be shipped with the append that names them.
     pub blobs: PendingBlobs,
     /// Files that had to be read to know.
@@ -70,16 +70,16 @@ impl SnapshotDelta {
     }
 
     /// This one and the one that was taken after it, as one.
-    pub fn followed_by(self, later: Self) -> Self {
+    pub fn merge_with(self, later: Self) -> Self {
         let over = |first: Vec<PathChange>, then: Vec<PathChange>| {
             let all = first.into_iter().chain(then).map(|change| (change.path, change.entry));
-            let last: BTreeMap<WorkPath, Option<Entry>> = all.collect();
+            let last: BTreeMap<WorkspacePath, Option<Entry>> = all.collect();
             last.into_iter().map(|(path, entry)| PathChange { path, entry }).collect()
         };
         let mut blobs = self.blobs;
         later.blobs.into_vec().into_iter().for_each(|(blob, bytes)| blobs.push(blob, bytes));
         let mut left_out = [self.left_out, later.left_out].concat();
-        left_out.truncate(LEFT_OUT_MAX);
+        left_out.truncate(LEFT_OUT_PATHS_MAX);
         Self {
             changes: over(self.changes, later.changes),
             git_changes: over(self.git_changes, later.git_changes),
@@ -96,14 +96,14 @@ pub struct Workspace {
     pub(crate) path: PathBuf,
     pub(crate) root: OwnedFd,
     pub(crate) base: BaseObjects,
-    pub(crate) rules: IgnoreRules,
-    pub(crate) work: Area,
-    pub(crate) git: Area,
-    pub(crate) tree: Tree,
-    pub(crate) owner: Option<Owner>,
-    pub(crate) limits: Limits,
+    pub(crate) ignore_rules: IgnoreRules,
+    pub(crate) work_area: TrackedArea,
+    pub(crate) git_area: TrackedArea,
+    pub(crate) tree: MerkleTree,
+    pub(crate) owner: Option<FileOwner>,
+    pub(crate) limits: SnapshotLimits,
     /// Whether this file system's stamps say which folders need not be listed.
-    pub(crate) listing: Listing,
+    pub(crate) listing_mode: ListingMode,
 }
 
 impl Workspace {
@@ -129,13 +129,13 @@ impl Workspace {
     }
 
     /// The hash of the tree at the last snapshot.
-    pub fn tree(&mut self) -> TreeHash {
-        self.tree.hash()
+    pub fn tree_hash(&mut self) -> TreeHash {
+        self.tree.root_hash()
     }
 
     /// What the last snapshot held, path by path.
     pub fn manifest(&self) -> Manifest {
-        Manifest { entries: entries(&self.work) }
+        Manifest { entries: area_entries(&self.work_area) }
     }
 
     /// A snapshot after file tools that touched `paths` and nothing else. A path in `.git`, or one that
@@ -143,34 +143,34 @@ impl Workspace {
     ///
     /// # Errors
     /// [`SnapshotError`].
-    pub fn snapshot_paths(&mut self, paths: &[WorkPath]) -> Result<SnapshotDelta, SnapshotError> {
-        if paths.iter().any(|path| is_git(path.as_bytes())) {
+    pub fn snapshot_paths(&mut self, paths: &[WorkspacePath]) -> Result<SnapshotDelta, SnapshotError> {
+        if paths.iter().any(|path| is_git_path(path.as_bytes())) {
             return self.snapshot_walk();
         }
-        let looked_at = self.now()?;
-        let mut sorted: Vec<&WorkPath> = paths.iter().collect();
+        let looked_at = self.filesystem_time()?;
+        let mut sorted: Vec<&WorkspacePath> = paths.iter().collect();
         sorted.sort_unstable();
         sorted.dedup();
         let mut looks = Vec::new();
         for path in sorted {
-            match self.look(path.as_bytes()) {
+            match self.look_up_path(path.as_bytes()) {
                 Some(look) => looks.push(look),
                 None => return self.snapshot_walk(),
             }
         }
         let mut blobs = PendingBlobs::default();
-        let mut merged = Merged::default();
+        let mut merged = IndexChanges::default();
         for look in looks {
             // One pass each: what the first path did to the index decides how the next is judged.
-            let part = self.take_look(&look, looked_at, &mut blobs)?;
+            let part = self.apply_lookup(&look, looked_at, &mut blobs)?;
             merged.changes.extend(part.changes);
             merged.left_out.extend(part.left_out);
             merged.files_read += part.files_read;
         }
-        let last: BTreeMap<WorkPath, Option<Entry>> =
+        let last: BTreeMap<WorkspacePath, Option<Entry>> =
             merged.changes.into_iter().map(|change| (change.path, change.entry)).collect();
         let changes = last.into_iter().map(|(path, entry)| PathChange { path, entry }).collect();
-        Ok(self.delta(Merged { changes, ..merged }, Merged::default(), blobs))
+        Ok(self.build_delta(IndexChanges { changes, ..merged }, IndexChanges::default(), blobs))
     }
 
     /// A snapshot after a command, which may have changed anything.
@@ -178,100 +178,104 @@ impl Workspace {
     /// # Errors
     /// [`SnapshotError`].
     pub fn snapshot_walk(&mut self) -> Result<SnapshotDelta, SnapshotError> {
-        let looked_at = self.now()?;
+        let looked_at = self.filesystem_time()?;
         let mut blobs = PendingBlobs::default();
-        let work = self.pass(Realm::Work, looked_at, Some(&mut blobs), None)?;
-        let git = self.pass(Realm::Git, looked_at, Some(&mut blobs), None)?;
-        Ok(self.delta(work, git, blobs))
+        let work = self.scan_scope(WalkScope::WorkTree, looked_at, Some(&mut blobs), None)?;
+        let git = self.scan_scope(WalkScope::GitFolder, looked_at, Some(&mut blobs), None)?;
+        Ok(self.build_delta(work, git, blobs))
     }
 
-    fn delta(&mut self, work: Merged, git: Merged, blobs: PendingBlobs) -> SnapshotDelta {
+    fn build_delta(&mut self, work: IndexChanges, git: IndexChanges, blobs: PendingBlobs) -> SnapshotDelta {
         let (git_changes, files_read) = (git.changes, work.files_read + git.files_read);
         let mut left_out = [git.left_out, work.left_out].concat();
-        left_out.truncate(LEFT_OUT_MAX);
-        let tree = self.tree.hash();
+        left_out.truncate(LEFT_OUT_PATHS_MAX);
+        let tree = self.tree.root_hash();
         SnapshotDelta { changes: work.changes, git_changes, tree, left_out, blobs, files_read }
     }
 
     /// Walks one realm and takes what it finds into the index and the tree.
-    pub(crate) fn pass(
+    pub(crate) fn scan_scope(
         &mut self,
-        realm: Realm,
+        realm: WalkScope,
         looked_at: FsTime,
         blobs: Option<&mut PendingBlobs>,
-        expected: Option<&BTreeMap<WorkPath, Entry>>,
-    ) -> Result<Merged, SnapshotError> {
+        expected: Option<&BTreeMap<WorkspacePath, Entry>>,
+    ) -> Result<IndexChanges, SnapshotError> {
         let area = match realm {
-            Realm::Work => &mut self.work,
-            Realm::Git | Realm::GitWhole => &mut self.git,
+            WalkScope::WorkTree => &mut self.work_area,
+            WalkScope::GitFolder | WalkScope::FullGitFolder => &mut self.git_area,
         };
-        let walk = Walk {
+        let walk = WorkspaceWalk {
             root: self.root.as_fd(),
-            realm,
+            scope: realm,
             index: &area.index,
-            rules: &self.rules,
+            rules: &self.ignore_rules,
             captured: &area.captured,
             looked_at,
             // What a restore finds was left by others, who knows when.
-            listing: if expected.is_some() { Listing::All } else { self.listing },
+            listing_mode: if expected.is_some() { ListingMode::AllFolders } else { self.listing_mode },
         };
-        let found = walk.run(b"", false);
-        let mut merge = Merge::new(self.root.as_fd(), area, looked_at, self.limits);
+        let found = walk.find_changes(b"", false);
+        let mut merge = IndexUpdater::new(self.root.as_fd(), area, looked_at, self.limits);
         if let Some(blobs) = blobs {
-            merge = merge.collect(blobs);
+            merge = merge.with_blobs(blobs);
         }
         if let Some(expected) = expected {
-            merge = merge.expect(expected);
+            merge = merge.with_expected(expected);
         }
-        merge.take(found);
+        merge.apply_findings(found);
         let merged = merge.finish();
         match realm {
-            Realm::Work => self.follow(merged),
-            Realm::Git | Realm::GitWhole => merged.map_err(SnapshotError::read),
+            WalkScope::WorkTree => self.update_tree(merged),
+            WalkScope::GitFolder | WalkScope::FullGitFolder => {
+                merged.map_err(SnapshotError::from_read_failure)
+            }
         }
     }
 
     /// Brings the tree to what a pass over the work tree left in the index.
-    pub(crate) fn follow(
+    pub(crate) fn update_tree(
         &mut self,
-        merged: Result<Merged, (Vec<u8>, Errno)>,
-    ) -> Result<Merged, SnapshotError> {
+        merged: Result<IndexChanges, (Vec<u8>, Errno)>,
+    ) -> Result<IndexChanges, SnapshotError> {
         let merged = merged.map_err(|failed| {
             // What was seen before it failed stands in the index: a restore judges by that, and proves the tree.
-            self.tree = Tree::default();
-            for (path, entry) in entries(&self.work) {
-                self.tree.set(&path, Some(entry));
+            self.tree = MerkleTree::default();
+            for (path, entry) in area_entries(&self.work_area) {
+                self.tree.set_entry(&path, Some(entry));
             }
-            SnapshotError::read(failed)
+            SnapshotError::from_read_failure(failed)
         })?;
         for change in &merged.changes {
-            self.tree.set(&change.path, change.entry);
+            self.tree.set_entry(&change.path, change.entry);
         }
         Ok(merged)
     }
 
     /// Looks at `path` and the folders it is in, from the root down; `None` where a link or something else
     /// that is no folder leads to another place.
-    fn look(&self, path: &[u8]) -> Option<Look> {
+    fn look_up_path(&self, path: &[u8]) -> Option<PathLookup> {
         let mut folders = Vec::new();
         let parts: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
         let mut at = 0;
         for (nth, part) in parts.iter().enumerate() {
             let end = at + part.len();
             let here = &path[..end];
-            let parent = open_folder(self.root.as_fd(), split(here).0).ok()?;
+            let parent = open_folder(self.root.as_fd(), split_path(here).0).ok()?;
             match stat_child(parent.as_fd(), part) {
                 Ok(stat) => {
-                    let stat = Stat::of(&stat);
+                    let stat = StatData::from_stat(&stat);
                     if nth + 1 == parts.len() {
-                        return Some(Look { folders, last: here.to_vec(), stat: Some(stat) });
+                        return Some(PathLookup { folders, last_path: here.to_vec(), stat: Some(stat) });
                     }
-                    if stat.kind() != Kind::Folder {
+                    if stat.kind() != FileKind::Folder {
                         return None;
                     }
                     folders.push((here.to_vec(), stat));
                 }
-                Err(Errno::ENOENT) => return Some(Look { folders, last: here.to_vec(), stat: None }),
+                Err(Errno::ENOENT) => {
+                    return Some(PathLookup { folders, last_path: here.to_vec(), stat: None });
+                }
                 Err(_) => return None,
             }
             at = end + 1;
@@ -279,111 +283,116 @@ impl Workspace {
         None
     }
 
-    fn take_look(
+    fn apply_lookup(
         &mut self,
-        look: &Look,
+        look: &PathLookup,
         looked_at: FsTime,
         blobs: &mut PendingBlobs,
-    ) -> Result<Merged, SnapshotError> {
+    ) -> Result<IndexChanges, SnapshotError> {
         let mut ignored = false;
         let mut steps = Vec::new();
         for (path, stat) in look.folders.iter().map(|(path, stat)| (path, *stat)) {
-            let judged = self.judge(path, stat, ignored);
+            let judged = self.classify_path(path, stat, ignored);
             steps.push((path, stat, judged));
             match judged {
-                Judged::Keep { ignored: named } => ignored = named,
+                CaptureDecision::Capture { ignored: named } => ignored = named,
                 // Nothing inside an ignored folder is captured: the folder itself is what is left out.
-                Judged::Leave(_) => return self.take_steps(&steps, None, looked_at, blobs),
+                CaptureDecision::LeaveOut(_) => return self.apply_steps(&steps, None, looked_at, blobs),
             }
         }
         let Some(stat) = look.stat else {
-            return self.take_steps(&steps, Some(&look.last), looked_at, blobs);
+            return self.apply_steps(&steps, Some(&look.last_path), looked_at, blobs);
         };
-        let judged = self.judge(&look.last, stat, ignored);
-        steps.push((&look.last, stat, judged));
-        self.take_steps(&steps, None, looked_at, blobs)
+        let judged = self.classify_path(&look.last_path, stat, ignored);
+        steps.push((&look.last_path, stat, judged));
+        self.apply_steps(&steps, None, looked_at, blobs)
     }
 
-    fn judge(&self, path: &[u8], stat: Stat, ignored: bool) -> Judged {
-        let (folder, name) = split(path);
-        if stat.kind() == Kind::Special {
-            return Judged::Leave(LeftOutWhy::NotAFile);
+    fn classify_path(&self, path: &[u8], stat: StatData, ignored: bool) -> CaptureDecision {
+        let (folder, name) = split_path(path);
+        if stat.kind() == FileKind::Special {
+            return CaptureDecision::LeaveOut(OmissionReason::NotAFile);
         }
-        let held = match self.work.index.slot(folder, name).map(|slot| slot.what) {
-            Some(What::Folder { ignored, .. }) if stat.kind() == Kind::Folder => {
-                return Judged::Keep { ignored };
+        let held = match self.work_area.index.slot(folder, name).map(|slot| slot.state) {
+            Some(SlotState::Folder { ignored, .. }) if stat.kind() == FileKind::Folder => {
+                return CaptureDecision::Capture { ignored };
             }
-            Some(What::Kept(_) | What::Folder { .. }) => true,
-            Some(What::Out(_)) | None => self.work.captured.contains(path),
+            Some(SlotState::Captured(_) | SlotState::Folder { .. }) => true,
+            Some(SlotState::LeftOut(_)) | None => self.work_area.captured.contains(path),
         };
-        if !held && is_too_long(path) {
-            return Judged::Leave(LeftOutWhy::TooLarge);
+        if !held && is_too_long_or_deep(path) {
+            return CaptureDecision::LeaveOut(OmissionReason::TooLarge);
         }
-        match ignored || self.rules.names(path, stat.kind() == Kind::Folder) {
-            true if !held => Judged::Leave(LeftOutWhy::Ignored),
-            ignored => Judged::Keep { ignored },
+        match ignored || self.ignore_rules.matches(path, stat.kind() == FileKind::Folder) {
+            true if !held => CaptureDecision::LeaveOut(OmissionReason::Ignored),
+            ignored => CaptureDecision::Capture { ignored },
         }
     }
 
-    fn take_steps(
+    fn apply_steps(
         &mut self,
-        steps: &[(&Vec<u8>, Stat, Judged)],
+        steps: &[(&Vec<u8>, StatData, CaptureDecision)],
         gone: Option<&[u8]>,
         looked_at: FsTime,
         blobs: &mut PendingBlobs,
-    ) -> Result<Merged, SnapshotError> {
+    ) -> Result<IndexChanges, SnapshotError> {
         // A folder that a tool put there whole has to be walked; the index does not know its inside yet.
         let below = match steps.last() {
-            Some((path, stat, Judged::Keep { ignored })) if gone.is_none() && stat.kind() == Kind::Folder => {
-                let walk = Walk {
+            Some((path, stat, CaptureDecision::Capture { ignored }))
+                if gone.is_none() && stat.kind() == FileKind::Folder =>
+            {
+                let walk = WorkspaceWalk {
                     root: self.root.as_fd(),
-                    realm: Realm::Work,
-                    index: &self.work.index,
-                    rules: &self.rules,
-                    captured: &self.work.captured,
+                    scope: WalkScope::WorkTree,
+                    index: &self.work_area.index,
+                    rules: &self.ignore_rules,
+                    captured: &self.work_area.captured,
                     looked_at,
-                    listing: self.listing,
+                    listing_mode: self.listing_mode,
                 };
-                walk.run(path, *ignored)
+                walk.find_changes(path, *ignored)
             }
             Some(_) | None => Vec::new(),
         };
-        let mut merge = Merge::new(self.root.as_fd(), &mut self.work, looked_at, self.limits).collect(blobs);
+        let mut merge = IndexUpdater::new(self.root.as_fd(), &mut self.work_area, looked_at, self.limits)
+            .with_blobs(blobs);
         for (path, stat, judged) in steps {
-            let (folder, name) = split(path);
-            merge.update(folder, name, *stat, *judged);
+            let (folder, name) = split_path(path);
+            merge.update_path(folder, name, *stat, *judged);
         }
         if let Some(gone) = gone {
-            let (folder, name) = split(gone);
-            merge.vanished(folder, name);
+            let (folder, name) = split_path(gone);
+            merge.remove_path(folder, name);
         }
-        merge.take(below);
+        merge.apply_findings(below);
         let merged = merge.finish();
-        self.follow(merged)
+        self.update_tree(merged)
     }
 
     /// The file system's own time, which is what its stamps are compared with.
-    pub(crate) fn now(&self) -> Result<FsTime, SnapshotError> {
-        let stamp = nameless_file(self.root.as_fd());
-        let stamp =
-            stamp.map_err(|errno| SnapshotError::Root { path: self.path.clone(), source: errno.into() })?;
+    pub(crate) fn filesystem_time(&self) -> Result<FsTime, SnapshotError> {
+        let stamp = stat_temporary_file(self.root.as_fd());
+        let stamp = stamp.map_err(|errno| SnapshotError::WorkspaceFolder {
+            path: self.path.clone(),
+            source: errno.into(),
+        })?;
         Ok((stamp.st_mtime, stamp.st_mtime_nsec))
     }
 }
 
 /// What stands at a path that a tool named.
-struct Look {
-    folders: Vec<(Vec<u8>, Stat)>,
+struct PathLookup {
+    folders: Vec<(Vec<u8>, StatData)>,
     /// The path, or the first folder on the way that is gone.
-    last: Vec<u8>,
-    stat: Option<Stat>,
+    last_path: Vec<u8>,
+    stat: Option<StatData>,
 }
 
 /// All entries that an area's index stands for.
-pub(crate) fn entries(area: &Area) -> BTreeMap<WorkPath, Entry> {
-    let all = area.index.iter().filter_map(|(folder, name, slot)| {
-        let entry = super::merge::entry_of(slot)?;
-        Some((WorkPath::new(crate::workspace::disk::handles::join(folder, name))?, entry))
+pub(crate) fn area_entries(area: &TrackedArea) -> BTreeMap<WorkspacePath, Entry> {
+    let all = area.index.iter_slots().filter_map(|(folder, name, slot)| {
+        let entry = super::index_updater::slot_entry(slot)?;
+        Some((WorkspacePath::new(crate::workspace::disk::dirfd::join_path(folder, name))?, entry))
     });
     all.collect()
 }

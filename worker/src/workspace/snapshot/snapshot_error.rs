@@ -5,14 +5,14 @@ use std::{io, path::PathBuf};
 use docket_schema::ids::TreeHash;
 use nix::errno::Errno;
 
-use crate::workspace::contents::ContentsError;
+use crate::workspace::content_reader::ContentsError;
 
 /// Why a snapshot was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The workspace's folder itself is gone or locked.
     #[error("the workspace folder {path} cannot be read: restore the run from its last snapshot")]
-    Root {
+    WorkspaceFolder {
         /// The folder.
         path: PathBuf,
         /// The reason.
@@ -23,7 +23,7 @@ pub enum SnapshotError {
     #[error(
         "`{path}` in the workspace could not be read: check the disk and the limit on open files, then restore"
     )]
-    Read {
+    ReadFailed {
         /// Where in the workspace.
         path: String,
         /// The reason.
@@ -32,25 +32,25 @@ pub enum SnapshotError {
     },
     /// What a role may not change could not be put back.
     #[error("what a command of a role changed, and may not change, could not be put back")]
-    PutBack(#[source] Box<RestoreError>),
+    RevertFailed(#[source] Box<RestoreError>),
 }
 
 impl From<RestoreError> for SnapshotError {
     fn from(error: RestoreError) -> Self {
         match error {
-            RestoreError::Look(error) => error,
+            RestoreError::Scan(error) => error,
             error @ (RestoreError::Contents(_)
             | RestoreError::Io { .. }
-            | RestoreError::OtherTree { .. }
-            | RestoreError::NotPutBack { .. }
-            | RestoreError::OtherGit { .. }) => Self::PutBack(Box::new(error)),
+            | RestoreError::TreeMismatch { .. }
+            | RestoreError::NotReverted { .. }
+            | RestoreError::GitFolderMismatch { .. }) => Self::RevertFailed(Box::new(error)),
         }
     }
 }
 
 impl SnapshotError {
-    pub(crate) fn read((path, errno): (Vec<u8>, Errno)) -> Self {
-        Self::Read { path: String::from_utf8_lossy(&path).into_owned(), source: errno.into() }
+    pub(crate) fn from_read_failure((path, errno): (Vec<u8>, Errno)) -> Self {
+        Self::ReadFailed { path: String::from_utf8_lossy(&path).into_owned(), source: errno.into() }
     }
 }
 
@@ -59,7 +59,7 @@ impl SnapshotError {
 pub enum RestoreError {
     /// It could not be looked at.
     #[error("the workspace could not be looked at")]
-    Look(#[from] SnapshotError),
+    Scan(#[from] SnapshotError),
     /// A content is missing.
     #[error("a recorded content is missing")]
     Contents(#[from] ContentsError),
@@ -79,7 +79,7 @@ pub enum RestoreError {
         "the restored workspace has tree {found}, recorded was {expected}; they differ first at `{first}`: \
          `docket verify` tells whether the log is damaged"
     )]
-    OtherTree {
+    TreeMismatch {
         /// The recorded hash.
         expected: TreeHash,
         /// The hash of what is there.
@@ -90,13 +90,13 @@ pub enum RestoreError {
     },
     /// What was to be put back is not as it was.
     #[error("what a command changed could not be put back: `{first}` is not as it was before it")]
-    NotPutBack {
+    NotReverted {
         /// The first path, in byte order, that differs.
         first: String,
     },
     /// The git folder is not what was recorded.
     #[error("the restored git folder differs from the recorded one at `{first}`: restore into a new folder")]
-    OtherGit {
+    GitFolderMismatch {
         /// The first path, in byte order, that differs.
         first: String,
     },

@@ -2,15 +2,15 @@
 
 mod crash;
 mod deliver;
-mod effects;
-mod hidden;
-mod hostile;
+mod hidden_repositories;
+mod hostile_repositories;
 mod modes;
-mod past;
-mod property;
-mod put_back;
 mod races;
+mod random_edits;
+mod random_effects;
+mod revert_changes;
 mod round_trip;
 mod submodules;
 mod support;
-mod unusual;
+mod tree_view;
+mod unusual_trees;

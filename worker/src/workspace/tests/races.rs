@@ -16,7 +16,7 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::support::{House, Recorded, put};
+use super::support::{RecordedRun, WorkspaceFixture, write_file};
 
 /// Rounds of docket's own: each is some hundred chances.
 const ROUNDS: usize = 25;
@@ -27,15 +27,15 @@ const TRIES: usize = 200_000;
 const SECRET: &[u8] = b"of the outside";
 
 /// What lies outside: a file that may be read by mistake, under the names that the workspace has too.
-fn set_outside(house: &House) -> PathBuf {
-    let outside = house.at("outside");
+fn make_outside_folder(house: &WorkspaceFixture) -> PathBuf {
+    let outside = house.path_to("outside");
     for name in ["a", "in/b", "in/c"] {
-        put(&outside, name, SECRET);
+        write_file(&outside, name, SECRET);
     }
     outside
 }
 
-fn is_whole(outside: &Path) -> bool {
+fn is_unchanged(outside: &Path) -> bool {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -48,9 +48,9 @@ fn is_whole(outside: &Path) -> bool {
 }
 
 /// Exchanges `folder` with a link to `outside`, again and again, while `work` runs.
-fn under_fire<T>(folder: &Path, swap: &Path, outside: &Path, work: impl FnOnce() -> T) -> T {
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
+fn with_swapped_folder<T>(folder: &Path, swap: &Path, outside: &Path, work: impl FnOnce() -> T) -> T {
+    struct EndGuard<'a>(&'a AtomicBool);
+    impl Drop for EndGuard<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -71,34 +71,34 @@ fn under_fire<T>(folder: &Path, swap: &Path, outside: &Path, work: impl FnOnce()
                 }
             }
         });
-        let _end = End(&ended);
+        let _end = EndGuard(&ended);
         work()
     })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restore_and_a_snapshot_under_fire_stay_inside() {
-    let mut house = House::new();
+async fn restore_and_snapshot_stay_inside_while_folders_are_swapped() {
+    let mut house = WorkspaceFixture::new();
     for name in ["deep/a", "deep/in/b", "deep/in/c"] {
-        put(&house.source(), name, "recorded\n");
+        write_file(&house.source_repo(), name, "recorded\n");
     }
     house.commit_source().await;
-    let pinned = house.pin().await;
-    let outside = set_outside(&house);
-    let mut workspace = house.workspace("run", &pinned).await;
-    let (folder, swap) = (house.at("run/deep"), house.at("swap"));
-    let mut recorded = Recorded::default();
+    let pinned = house.pin_source().await;
+    let outside = make_outside_folder(&house);
+    let mut workspace = house.materialize_workspace("run", &pinned).await;
+    let (folder, swap) = (house.path_to("run/deep"), house.path_to("swap"));
+    let mut recorded = RecordedRun::default();
     for n in 0..40 {
-        put(&house.at("run"), format!("deep/in/new-{n}"), format!("{n}\n"));
+        write_file(&house.path_to("run"), format!("deep/in/new-{n}"), format!("{n}\n"));
     }
-    recorded.take(workspace.snapshot_walk().unwrap(), &mut house.blobs);
+    recorded.apply_delta(workspace.snapshot_walk().unwrap(), &mut house.blobs);
     let runtime = tokio::runtime::Handle::current();
     let mut read = Vec::new();
     for _ in 0..ROUNDS {
         let _gone = fs::remove_file(&folder).or_else(|_| fs::remove_dir_all(&folder));
-        put(&house.at("run"), "deep/in/b", "in the way\n");
-        put(&house.at("run"), "deep/extra/x/y", "in the way\n");
-        under_fire(&folder, &swap, &outside, || {
+        write_file(&house.path_to("run"), "deep/in/b", "in the way\n");
+        write_file(&house.path_to("run"), "deep/extra/x/y", "in the way\n");
+        with_swapped_folder(&folder, &swap, &outside, || {
             tokio::task::block_in_place(|| {
                 // Whether it succeeds does not matter: it may say that the tree is another.
                 let _result = runtime.block_on(recorded.restore_into(&mut workspace, &house.blobs));
@@ -109,21 +109,21 @@ async fn a_restore_and_a_snapshot_under_fire_stay_inside() {
                 }
             });
         });
-        assert!(is_whole(&outside), "docket wrote outside");
+        assert!(is_unchanged(&outside), "docket wrote outside");
     }
     assert!(read.iter().all(|bytes| bytes != SECRET), "docket read what is outside");
     // Nobody disturbs: it comes back.
     recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
 
     // The controls: plain paths.
-    let lost = under_fire(&folder, &swap, &outside, || {
+    let lost = with_swapped_folder(&folder, &swap, &outside, || {
         (0..TRIES).any(|_| fs::read(folder.join("in/b")).is_ok_and(|bytes| bytes == SECRET))
     });
     assert!(lost, "a careless reader was never led outside");
-    let lost = under_fire(&folder, &swap, &outside, || {
+    let lost = with_swapped_folder(&folder, &swap, &outside, || {
         (0..TRIES).any(|_| {
             let _status = fs::write(folder.join("in/c"), "careless\n");
-            !is_whole(&outside)
+            !is_unchanged(&outside)
         })
     });
     assert!(lost, "a careless writer was never led outside");
@@ -131,7 +131,7 @@ async fn a_restore_and_a_snapshot_under_fire_stay_inside() {
 
 /// Moves each folder out of `from` into `to`, under its own name, as soon as its first file is gone: whoever is
 /// emptying it finds another `..` than it came from.
-fn moved_away(from: &Path, to: &Path, full: usize, work: impl FnOnce()) {
+fn with_moved_folders(from: &Path, to: &Path, full: usize, work: impl FnOnce()) {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -154,14 +154,14 @@ const FOLDERS: usize = 6;
 const FILES: usize = 120;
 
 /// A folder full of folders, beside one that bears the outside's name.
-fn fill(dir: &Path) {
+fn fill_folder(dir: &Path) {
     for n in 0..FOLDERS {
         fs::create_dir_all(dir.join(format!("f{n}"))).unwrap();
         for file in 0..FILES {
             fs::write(dir.join(format!("f{n}/{file}")), "").unwrap();
         }
     }
-    put(dir, "outside/x", "inside\n");
+    write_file(dir, "outside/x", "inside\n");
 }
 
 /// What [`crate::workspace`] did once: it trusts `..`.
@@ -193,15 +193,15 @@ fn careless_removal(folder: &Path) -> nix::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_that_moves_while_it_is_emptied_takes_nothing_else_with_it() {
-    let mut house = House::new();
-    put(&house.source(), "kept", "1\n");
+async fn folder_moved_during_removal_takes_nothing_else_with_it() {
+    let mut house = WorkspaceFixture::new();
+    write_file(&house.source_repo(), "kept", "1\n");
     house.commit_source().await;
-    let pinned = house.pin().await;
-    let mut workspace = house.workspace("run", &pinned).await;
-    let outside = set_outside(&house);
+    let pinned = house.pin_source().await;
+    let mut workspace = house.materialize_workspace("run", &pinned).await;
+    let outside = make_outside_folder(&house);
     let away = house.folder.path().to_owned();
-    let extra = house.at("run/extra");
+    let extra = house.path_to("run/extra");
     let runtime = tokio::runtime::Handle::current();
     let clear = || {
         for n in 0..FOLDERS {
@@ -210,23 +210,23 @@ async fn a_folder_that_moves_while_it_is_emptied_takes_nothing_else_with_it() {
         let _gone = fs::remove_dir_all(&extra);
     };
     for _ in 0..5 {
-        fill(&extra);
-        moved_away(&extra, &away, FILES, || {
+        fill_folder(&extra);
+        with_moved_folders(&extra, &away, FILES, || {
             tokio::task::block_in_place(|| {
                 let _result =
-                    runtime.block_on(Recorded::default().restore_into(&mut workspace, &house.blobs));
+                    runtime.block_on(RecordedRun::default().restore_into(&mut workspace, &house.blobs));
             });
         });
-        assert!(is_whole(&outside), "docket emptied what is outside");
+        assert!(is_unchanged(&outside), "docket emptied what is outside");
         clear();
     }
     let lost = (0..200).any(|_| {
-        fill(&extra);
-        moved_away(&extra, &away, FILES, || {
+        fill_folder(&extra);
+        with_moved_folders(&extra, &away, FILES, || {
             let _status = careless_removal(&extra);
         });
         clear();
-        !outside.exists() || !is_whole(&outside)
+        !outside.exists() || !is_unchanged(&outside)
     });
     assert!(lost, "one that trusts `..` was never led outside");
 }

@@ -11,25 +11,25 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::TreeHash,
-    snapshot::{Entry, LeftOut, PathChange},
+    snapshot::{Entry, OmittedPath, PathChange},
 };
 
 use crate::{
     process::{TrustedSpec, run_git, run_trusted},
     workspace::{
-        MemoryBlobs, PinOptions, Pinned, RestoreError, RestoreTarget, Restored, SnapshotDelta, Source,
-        Workspace, WorkspaceOptions, materialize, pin, restore,
+        BaseSource, MemoryBlobs, PinOptions, PinnedBase, RestoreError, RestoreReport, RestoreTarget,
+        SnapshotDelta, Workspace, WorkspaceOptions, materialize, pin, restore,
     },
 };
 
-pub(super) struct House {
+pub(super) struct WorkspaceFixture {
     pub(super) folder: tempfile::TempDir,
     pub(super) blobs: MemoryBlobs,
 }
 
-impl House {
+impl WorkspaceFixture {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["source", "cache", "scratch"] {
@@ -38,46 +38,50 @@ impl House {
         Self { folder, blobs: MemoryBlobs::default() }
     }
 
-    pub(super) fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn path_to(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(super) fn source(&self) -> PathBuf {
-        self.at("source")
+    pub(super) fn source_repo(&self) -> PathBuf {
+        self.path_to("source")
     }
 
     /// Makes the source a repository with everything that is in it as the first commit.
     pub(super) async fn commit_source(&self) {
-        let source = self.source();
+        let source = self.source_repo();
         git(&source, &["init", "-q", "-b", "trunk", "."]).await;
         git(&source, &["add", "-A", "-f", "."]).await;
         git(&source, &["commit", "-q", "--allow-empty", "-m", "one"]).await;
     }
 
     pub(super) fn pin_options(&self) -> PinOptions {
-        PinOptions { rev: None, dirty: crate::workspace::DirtyTree::Refuse, scratch: self.at("scratch") }
+        PinOptions {
+            rev: None,
+            dirty: crate::workspace::DirtyTreePolicy::Refuse,
+            scratch: self.path_to("scratch"),
+        }
     }
 
-    pub(super) async fn pin(&mut self) -> Pinned {
+    pub(super) async fn pin_source(&mut self) -> PinnedBase {
         let options = self.pin_options();
-        pin(&Source::Local(self.source()), &options, &mut self.blobs).await.unwrap()
+        pin_base(&BaseSource::Local(self.source_repo()), &options, &mut self.blobs).await.unwrap()
     }
 
-    pub(super) fn options(&self) -> WorkspaceOptions {
-        WorkspaceOptions::new(self.at("cache"))
+    pub(super) fn workspace_options(&self) -> WorkspaceOptions {
+        WorkspaceOptions::new(self.path_to("cache"))
     }
 
-    pub(super) async fn workspace(&self, name: &str, pinned: &Pinned) -> Workspace {
-        materialize(&self.at(name), &pinned.base, &self.blobs, &self.options()).await.unwrap()
+    pub(super) async fn materialize_workspace(&self, name: &str, pinned: &PinnedBase) -> Workspace {
+        materialize(&self.path_to(name), &pinned.base, &self.blobs, &self.workspace_options()).await.unwrap()
     }
 }
 
 /// Runs git in `dir` with a name and a date, and expects success.
 pub(super) async fn git(dir: &Path, args: &[&str]) -> String {
-    git_with(dir, args, b"").await
+    git_with_stdin(dir, args, b"").await
 }
 
-pub(super) async fn git_with(dir: &Path, args: &[&str], stdin: &[u8]) -> String {
+pub(super) async fn git_with_stdin(dir: &Path, args: &[&str], stdin: &[u8]) -> String {
     let env: Vec<(OsString, OsString)> = [
         ("GIT_AUTHOR_NAME", "t"),
         ("GIT_AUTHOR_EMAIL", "t@example.org"),
@@ -89,21 +93,21 @@ pub(super) async fn git_with(dir: &Path, args: &[&str], stdin: &[u8]) -> String 
     .map(|(name, value)| (name.into(), value.into()))
     .into();
     let out = run_git(args, dir, &env, stdin.to_vec()).await.unwrap();
-    assert!(out.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.is_success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// What the log would hold of a run: the fold of its snapshots.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Recorded {
-    pub(super) overlay: BTreeMap<WorkPath, Option<Entry>>,
-    pub(super) git_overlay: BTreeMap<WorkPath, Option<Entry>>,
-    pub(super) left_out: Vec<LeftOut>,
+pub(super) struct RecordedRun {
+    pub(super) overlay: BTreeMap<WorkspacePath, Option<Entry>>,
+    pub(super) git_overlay: BTreeMap<WorkspacePath, Option<Entry>>,
+    pub(super) left_out: Vec<OmittedPath>,
     pub(super) tree: Option<TreeHash>,
 }
 
-impl Recorded {
-    pub(super) fn take(&mut self, delta: SnapshotDelta, blobs: &mut MemoryBlobs) {
+impl RecordedRun {
+    pub(super) fn apply_delta(&mut self, delta: SnapshotDelta, blobs: &mut MemoryBlobs) {
         let fold = |changes: Vec<PathChange>, into: &mut BTreeMap<_, _>| {
             into.extend(changes.into_iter().map(|change| (change.path, change.entry)));
         };
@@ -118,7 +122,7 @@ impl Recorded {
         &self,
         workspace: &mut Workspace,
         blobs: &MemoryBlobs,
-    ) -> Result<Restored, RestoreError> {
+    ) -> Result<RestoreReport, RestoreError> {
         let tree = self.tree.unwrap_or_else(|| workspace.base_objects().base().tree);
         let target = RestoreTarget {
             overlay: &self.overlay,
@@ -131,15 +135,15 @@ impl Recorded {
 }
 
 /// What a person with `ls -lR` and `cat` would see: kind and mode, and the bytes. Without `.git`.
-pub(super) type Plain = BTreeMap<Vec<u8>, (String, Vec<u8>)>;
+pub(super) type PlainTree = BTreeMap<Vec<u8>, (String, Vec<u8>)>;
 
-pub(super) fn plain(dir: &Path) -> Plain {
-    let mut all = Plain::new();
-    plain_into(dir, b"", &mut all);
+pub(super) fn read_plain_tree(dir: &Path) -> PlainTree {
+    let mut all = PlainTree::new();
+    read_plain_tree_into(dir, b"", &mut all);
     all
 }
 
-fn plain_into(dir: &Path, prefix: &[u8], all: &mut Plain) {
+fn read_plain_tree_into(dir: &Path, prefix: &[u8], all: &mut PlainTree) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
         if prefix.is_empty() && entry.file_name() == ".git" {
@@ -152,7 +156,7 @@ fn plain_into(dir: &Path, prefix: &[u8], all: &mut Plain) {
         if meta.is_dir() {
             all.insert(path.clone(), (format!("dir {mode:o}"), Vec::new()));
             path.push(b'/');
-            plain_into(&entry.path(), &path, all);
+            read_plain_tree_into(&entry.path(), &path, all);
         } else if meta.is_symlink() {
             let target = fs::read_link(entry.path()).unwrap().into_os_string().into_vec();
             all.insert(path, ("link".to_owned(), target));
@@ -164,11 +168,11 @@ fn plain_into(dir: &Path, prefix: &[u8], all: &mut Plain) {
     }
 }
 
-pub(super) fn path(text: impl Into<Vec<u8>>) -> WorkPath {
-    WorkPath::new(text).unwrap()
+pub(super) fn path(text: impl Into<Vec<u8>>) -> WorkspacePath {
+    WorkspacePath::new(text).unwrap()
 }
 
-pub(super) fn odd(bytes: &[u8]) -> PathBuf {
+pub(super) fn path_from_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
 }
 
@@ -177,19 +181,19 @@ pub(super) fn set_mode(path: &Path, mode: u32) {
 }
 
 /// Writes a file and the folders it is in.
-pub(super) fn put(dir: &Path, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+pub(super) fn write_file(dir: &Path, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     let path = dir.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
 /// Runs a script in `dir` as a command of a model would; whether it succeeds does not matter.
-pub(super) async fn shell(dir: &Path, script: &str) {
-    let _output = output(dir, script).await;
+pub(super) async fn run_script(dir: &Path, script: &str) {
+    let _output = script_output(dir, script).await;
 }
 
 /// As [`shell`]; what it wrote.
-pub(super) async fn output(dir: &Path, script: &str) -> String {
+pub(super) async fn script_output(dir: &Path, script: &str) -> String {
     let spec = TrustedSpec {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), script.into()],
@@ -203,7 +207,7 @@ pub(super) async fn output(dir: &Path, script: &str) -> String {
 }
 
 /// Runs git in `dir` with a name; whether it succeeds does not matter.
-pub(super) async fn git_anyhow(dir: &Path, args: &[&str]) {
+pub(super) async fn git_allow_failure(dir: &Path, args: &[&str]) {
     let env = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
     let env: Vec<(OsString, OsString)> = env.map(|name| (name.into(), "t@example.org".into())).into();
     let _status = run_git(args, dir, &env, Vec::new()).await.unwrap();

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use docket_schema::snapshot::{Entry, EntryKind};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::touches::Touch;
+use super::path_history::PathChangeEvent;
 use crate::workspace::{
-    blobs::Blobs,
-    contents::{Contents, ContentsError},
+    blobs::BlobReader,
+    content_reader::{ContentReader, ContentsError},
 };
 
 /// Files above this size, in bytes, are not blamed: nobody reads that many lines, and comparing them all
@@ -25,10 +25,10 @@ pub const BLAME_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub enum BlameError {
     /// Nothing is there.
     #[error("there is no such file after that turn")]
-    NotThere,
+    NotFound,
     /// A folder or a link.
     #[error("it is a {0}, and only files have lines; `docket cat` shows it")]
-    NoFile(&'static str),
+    NotAFile(&'static str),
     /// Not text.
     #[error(
         "it is binary (it holds a zero byte), so it has no lines; `docket diff` names the turns that changed it"
@@ -51,7 +51,7 @@ pub struct BlamedLine {
     /// The line with its line feed, if it has one.
     pub text: Bytes,
     /// Which of the touches wrote it; `None` = the base.
-    pub touch: Option<usize>,
+    pub change_index: Option<usize>,
 }
 
 /// The lines of a file as it stands after the versions shown so far, and who wrote each.
@@ -68,10 +68,10 @@ impl<A: Clone> LineAuthors<A> {
 
     /// The next version of the file; `None` = it is gone. Lines that the version before had as well, in the
     /// same order, keep their authors.
-    pub fn version(&mut self, content: Option<&Bytes>, author: &A) {
-        let new: Vec<Bytes> = content.map_or_else(Vec::new, lines_of);
+    pub fn add_version(&mut self, content: Option<&Bytes>, author: &A) {
+        let new: Vec<Bytes> = content.map_or_else(Vec::new, split_lines);
         let mut kept: Vec<Option<A>> = vec![None; new.len()];
-        for (old, at) in common(&self.lines, &new) {
+        for (old, at) in match_lines(&self.lines, &new) {
             kept[at] = Some(self.lines[old].1.clone());
         }
         let authors = kept.into_iter().map(|kept| kept.unwrap_or_else(|| author.clone()));
@@ -84,7 +84,7 @@ impl<A: Clone> LineAuthors<A> {
     }
 }
 
-fn lines_of(content: &Bytes) -> Vec<Bytes> {
+fn split_lines(content: &Bytes) -> Vec<Bytes> {
     content.split_inclusive(|b| *b == b'\n').map(|line| content.slice_ref(line)).collect()
 }
 
@@ -92,7 +92,7 @@ fn lines_of(content: &Bytes) -> Vec<Bytes> {
 ///
 /// A line that only one side has cannot be among them, so such lines are taken out before the search: what
 /// was written anew from top to bottom costs no search at all.
-fn common<A>(old: &[(Bytes, A)], new: &[Bytes]) -> Vec<(usize, usize)> {
+fn match_lines<A>(old: &[(Bytes, A)], new: &[Bytes]) -> Vec<(usize, usize)> {
     let mut ids: HashMap<&[u8], u32> = HashMap::new();
     for (line, _) in old {
         let next = u32::try_from(ids.len()).expect("a file of limited size has fewer lines");
@@ -121,19 +121,19 @@ fn common<A>(old: &[(Bytes, A)], new: &[Bytes]) -> Vec<(usize, usize)> {
 ///
 /// # Errors
 /// [`BlameError`].
-pub async fn blame<B: Blobs>(
+pub async fn blame<B: BlobReader>(
     base: Option<Entry>,
-    touches: &[Touch],
-    contents: &Contents<'_, B>,
+    touches: &[PathChangeEvent],
+    contents: &ContentReader<'_, B>,
 ) -> Result<Vec<BlamedLine>, BlameError> {
     let versions: Vec<(Option<Entry>, Option<usize>)> = std::iter::once((base, None))
         .chain(touches.iter().enumerate().map(|(at, touch)| (touch.entry, Some(at))))
         .collect();
-    let last = versions.last().and_then(|(entry, _)| *entry).ok_or(BlameError::NotThere)?;
+    let last = versions.last().and_then(|(entry, _)| *entry).ok_or(BlameError::NotFound)?;
     match last.kind {
         EntryKind::File => {}
-        EntryKind::Symlink => return Err(BlameError::NoFile("symbolic link")),
-        EntryKind::Dir => return Err(BlameError::NoFile("folder")),
+        EntryKind::Symlink => return Err(BlameError::NotAFile("symbolic link")),
+        EntryKind::Dir => return Err(BlameError::NotAFile("folder")),
     }
     if last.size > BLAME_BYTES_MAX {
         return Err(BlameError::TooLarge { bytes: last.size });
@@ -151,12 +151,12 @@ pub async fn blame<B: Blobs>(
             continue;
         }
         before = Some(entry.hash);
-        let content = contents.read(entry).await?;
-        authors.version(Some(&content), author);
+        let content = contents.read_entry(entry).await?;
+        authors.add_version(Some(&content), author);
         if entry.hash == last.hash && content.contains(&0) {
             return Err(BlameError::Binary);
         }
     }
     let lines = authors.into_lines().into_iter();
-    Ok(lines.map(|(text, touch)| BlamedLine { text, touch }).collect())
+    Ok(lines.map(|(text, touch)| BlamedLine { text, change_index: touch }).collect())
 }

@@ -13,9 +13,9 @@ use std::{
 };
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::TreeHash,
-    snapshot::{Base, LeftOut, PERMISSION_BITS},
+    snapshot::{OmittedPath, PERMISSION_BITS, WorkspaceBase},
 };
 use nix::{
     errno::Errno,
@@ -24,16 +24,16 @@ use nix::{
 };
 
 use crate::workspace::{
-    blobs::Blobs,
-    disk::handles::{TreeWriter, open_folder, restrict_child, split, stat_child},
+    blobs::BlobReader,
+    disk::dirfd::{TreeWriter, open_folder, restrict_child_mode, split_path, stat_child},
     materialize::{MaterializeError, WorkspaceOptions, materialize},
     repository::hidden_repository::HiddenRepositories,
     restore::{RestoreTarget, restore},
     snapshot::{
-        merge::{FOLDER_MODE, folder_entry},
+        index_updater::{DEFAULT_FOLDER_MODE, folder_entry},
         open_workspace::Workspace,
         snapshot_error::RestoreError,
-        walk::ALTERNATES,
+        walk::ALTERNATES_PATH,
     },
 };
 
@@ -41,20 +41,20 @@ use crate::workspace::{
 const PACK_MODE: u32 = 0o444;
 
 /// Where the copied objects go.
-const PACKS: &[u8] = b".git/objects/pack";
+const PACKS_FOLDER: &[u8] = b".git/objects/pack";
 
 /// A folder that holds a recorded tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckedOut {
+pub struct CheckoutReport {
     /// The tree hash that was found in it: the recorded one.
     pub tree: TreeHash,
     /// How many files and links it holds.
     pub files: usize,
     /// Paths that the run's workspace had and no snapshot ever held: they are not here.
-    pub missing: Vec<LeftOut>,
+    pub missing: Vec<OmittedPath>,
     /// Files of git that the run itself wrote and that git obeys when it is run in the folder: settings,
     /// hooks, attributes.
-    pub obeyed_by_git: Vec<WorkPath>,
+    pub obeyed_by_git: Vec<WorkspacePath>,
 }
 
 /// Why there is no such folder.
@@ -94,25 +94,26 @@ pub enum CheckoutError {
 /// [`CheckoutError`]; `dir` may then hold a part of the files.
 pub async fn checkout(
     dir: &Path,
-    base: &Base,
+    base: &WorkspaceBase,
     target: &RestoreTarget<'_>,
-    blobs: &impl Blobs,
+    blobs: &impl BlobReader,
     options: &WorkspaceOptions,
-) -> Result<CheckedOut, CheckoutError> {
+) -> Result<CheckoutReport, CheckoutError> {
     let modes = |source| CheckoutError::Modes { path: dir.to_owned(), source };
     let allowed = allowed_permissions().map_err(modes)?;
     let mut workspace = materialize(dir, base, blobs, options).await?;
     let restored = restore(&mut workspace, target, blobs).await?;
-    own_objects(&workspace)
+    copy_borrowed_objects(&workspace)
         .map_err(|source| CheckoutError::Objects { path: workspace.path.clone(), source })?;
-    restrict(&workspace, allowed).map_err(|errno| modes(errno.into()))?;
+    restrict_modes(&workspace, allowed).map_err(|errno| modes(errno.into()))?;
     let of_git = target.git_overlay.iter().chain(target.overlay);
     let hidden = HiddenRepositories::find(workspace.base_manifest(), &workspace.manifest());
-    let obeyed = of_git
-        .filter(|(path, entry)| entry.is_some_and(|entry| is_obeyed(path) || hidden.holds(path, &entry)));
-    Ok(CheckedOut {
-        tree: workspace.tree(),
-        files: workspace.work.index.iter().filter(|(_, _, slot)| is_leaf(slot)).count(),
+    let obeyed = of_git.filter(|(path, entry)| {
+        entry.is_some_and(|entry| is_obeyed_by_git(path) || hidden.is_undeliverable(path, &entry))
+    });
+    Ok(CheckoutReport {
+        tree: workspace.tree_hash(),
+        files: workspace.work_area.index.iter_slots().filter(|(_, _, slot)| is_file_or_link(slot)).count(),
         missing: restored.missing,
         obeyed_by_git: obeyed.map(|(path, _)| path.clone()).collect(),
     })
@@ -129,24 +130,24 @@ fn allowed_permissions() -> io::Result<u32> {
 }
 
 /// Takes from every file and folder what `allowed` does not hold, the deepest first: a folder may become unreadable.
-fn restrict(workspace: &Workspace, allowed: u32) -> nix::Result<()> {
-    let slots = workspace.work.index.iter().chain(workspace.git.index.iter());
+fn restrict_modes(workspace: &Workspace, allowed: u32) -> nix::Result<()> {
+    let slots = workspace.work_area.index.iter_slots().chain(workspace.git_area.index.iter_slots());
     let excess = slots.filter(|(_, _, slot)| slot.stat.permissions() & !allowed != 0);
     let mut paths: Vec<(&[u8], &[u8])> = excess.map(|(folder, name, _)| (folder, name)).collect();
     paths.sort_unstable_by(|a, b| b.cmp(a));
     for (folder, name) in paths {
-        restrict_child(open_folder(workspace.root.as_fd(), folder)?.as_fd(), name, allowed)?;
+        restrict_child_mode(open_folder(workspace.root.as_fd(), folder)?.as_fd(), name, allowed)?;
     }
     Ok(())
 }
 
-fn is_leaf(slot: &crate::workspace::snapshot::index::Slot) -> bool {
-    matches!(slot.what, crate::workspace::snapshot::index::What::Kept(_))
+fn is_file_or_link(slot: &crate::workspace::snapshot::index::IndexSlot) -> bool {
+    matches!(slot.state, crate::workspace::snapshot::index::SlotState::Captured(_))
 }
 
 /// Whether git takes orders from the file: in the folder's own `.git` or in that of a repository inside it.
-fn is_obeyed(path: &WorkPath) -> bool {
-    let mut parts = path.parts().skip_while(|part| !part.eq_ignore_ascii_case(b".git")).skip(1);
+fn is_obeyed_by_git(path: &WorkspacePath) -> bool {
+    let mut parts = path.components().skip_while(|part| !part.eq_ignore_ascii_case(b".git")).skip(1);
     match parts.next() {
         Some(b"config" | b"config.worktree") => true,
         Some(b"hooks") => parts.next().is_some(),
@@ -159,15 +160,15 @@ fn is_obeyed(path: &WorkPath) -> bool {
 
 /// Copies the borrowed objects into the workspace and ends the borrowing. Where the run removed its git
 /// folder, or the part of it that says where to borrow, there is nothing to own.
-fn own_objects(workspace: &Workspace) -> io::Result<()> {
+fn copy_borrowed_objects(workspace: &Workspace) -> io::Result<()> {
     let Some(objects) = workspace.borrowed_objects() else { return Ok(()) };
     let root = workspace.root.as_fd();
-    let (info, name) = split(ALTERNATES);
+    let (info, name) = split_path(ALTERNATES_PATH);
     let Ok(info) = open_folder(root, info) else { return Ok(()) };
     if stat_child(info.as_fd(), name).is_err() {
         return Ok(());
     }
-    let packs = packs_folder(workspace)?;
+    let packs = ensure_packs_folder(workspace)?;
     for pack in fs::read_dir(objects.join("pack"))? {
         let pack = pack?;
         let to = match openat(
@@ -183,19 +184,19 @@ fn own_objects(workspace: &Workspace) -> io::Result<()> {
         io::copy(&mut File::open(pack.path())?, &mut File::from(to))?;
     }
     let mut writer = TreeWriter::new(open_folder(root, b"")?, workspace.owner);
-    let alternates = WorkPath::new(ALTERNATES).expect("a constant without empty parts or dots");
-    Ok(writer.remove(&alternates)?)
+    let alternates = WorkspacePath::new(ALTERNATES_PATH).expect("a constant without empty parts or dots");
+    Ok(writer.remove_path(&alternates)?)
 }
 
 /// The folder of packs; made where the run removed it, or put something else there.
-fn packs_folder(workspace: &Workspace) -> nix::Result<OwnedFd> {
+fn ensure_packs_folder(workspace: &Workspace) -> nix::Result<OwnedFd> {
     let root = workspace.root.as_fd();
-    match open_folder(root, PACKS) {
+    match open_folder(root, PACKS_FOLDER) {
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {
             let mut writer = TreeWriter::new(open_folder(root, b"")?, workspace.owner);
-            let path = WorkPath::new(PACKS).expect("a constant without empty parts or dots");
-            writer.put(&path, &folder_entry(FOLDER_MODE), &[])?;
-            open_folder(root, PACKS)
+            let path = WorkspacePath::new(PACKS_FOLDER).expect("a constant without empty parts or dots");
+            writer.write_entry(&path, &folder_entry(DEFAULT_FOLDER_MODE), &[])?;
+            open_folder(root, PACKS_FOLDER)
         }
         opened => opened,
     }
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allowed_permissions_are_those_of_a_new_folder() {
+    fn allowed_permissions_equal_those_of_a_new_folder() {
         let parent = tempfile::tempdir().unwrap();
         let new = parent.path().join("new");
         fs::create_dir(&new).unwrap();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_obeys_is_known_at_any_depth() {
+    fn files_obeyed_by_git_are_detected_at_any_depth() {
         for (path, obeyed) in [
             (".git/config", true),
             (".git/config.worktree", true),
@@ -233,7 +234,7 @@ mod tests {
             ("config", false),
             ("src/hooks/x", false),
         ] {
-            assert_eq!(is_obeyed(&WorkPath::new(path).unwrap()), obeyed, "{path}");
+            assert_eq!(is_obeyed_by_git(&WorkspacePath::new(path).unwrap()), obeyed, "{path}");
         }
     }
 }

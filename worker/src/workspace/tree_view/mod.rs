@@ -2,6 +2,6 @@
 
 pub(super) mod blame;
 pub(super) mod checkout;
-pub(super) mod past;
-pub(super) mod touches;
-pub(super) mod view;
+pub(super) mod manifest_diff;
+pub(super) mod path_history;
+pub(super) mod path_state;

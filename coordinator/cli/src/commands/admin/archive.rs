@@ -1,32 +1,32 @@
 //! `docket archive`: moves tasks that ended long ago out of the store, and brings them back.
 
-use crate::connect::batches;
+use crate::connect::batch_lookup;
 use docket_schema::{
+    api::{
+        ArchiveRequest, ArchiveResponse, ArchivedTaskQuery, ArchivedTaskView, ProblemCode, RestoreResponse,
+        RetainedGroup,
+    },
     ids::{QueueName, StreamId},
     system::ArchivedTask,
-    wire::{
-        ArchiveRequest, ArchiveResponse, ArchivedTaskQuery, ArchivedTaskView, FamilyKept, ProblemCode,
-        RestoreResponse,
-    },
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
     config,
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Tasks that stay and are named to a person, one a line.
-const KEPT_SHOWN: usize = 20;
+const KEPT_LISTED_MAX: usize = 20;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -50,11 +50,11 @@ Examples:
   docket archive restore 3f9c01ab 8e780b78
   docket archive restore --batch todo"
 )]
-pub(crate) struct Args {
+pub(crate) struct ArchiveArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<ArchiveCommand>,
     /// How long ago a task must have ended: 30m, 36h, 90d
-    #[arg(long, value_name = "TIME", value_parser = time, required = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_age, required = true)]
     older_than: Option<u64>,
     /// Only tasks of this queue
     #[arg(long, value_name = "QUEUE")]
@@ -66,11 +66,11 @@ pub(crate) struct Args {
 
 /// What else is done.
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ArchiveCommand {
     /// List archived tasks, newest first
-    List(ListArgs),
+    List(ArchiveListArgs),
     /// Bring tasks back, each with everything that shares its history; their age counts from then
-    Restore(RestoreArgs),
+    Restore(ArchiveRestoreArgs),
 }
 
 /// What is brought back.
@@ -78,7 +78,7 @@ enum What {
 #[command(after_help = "Examples:
   docket archive restore 3f9c01ab 8e780b78
   docket archive restore --batch todo")]
-struct RestoreArgs {
+struct ArchiveRestoreArgs {
     /// Tasks or runs that are archived
     #[arg(value_name = "ID", required_unless_present = "batch")]
     ids: Vec<String>,
@@ -92,7 +92,7 @@ struct RestoreArgs {
 #[command(after_help = "Examples:
   docket archive list
   docket archive list --title '*rounding*' --queue ci")]
-struct ListArgs {
+struct ArchiveListArgs {
     /// Only tasks of this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<QueueName>,
@@ -107,32 +107,32 @@ struct ListArgs {
     limit: u32,
 }
 
-fn time(text: &str) -> Result<u64, String> {
-    config::time(text).ok_or_else(|| "it must be a time, as 30m, 36h or 90d".to_owned())
+fn parse_age(text: &str) -> Result<u64, String> {
+    config::parse_age_ms(text).ok_or_else(|| "it must be a time, as 30m, 36h or 90d".to_owned())
 }
 
 /// Archives, or restores.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let need = match args.what {
-        Some(What::List(_)) => Need::Read,
-        Some(What::Restore(_)) | None => Need::Write,
+pub(crate) async fn run_archive(cx: CliContext, args: ArchiveArgs) -> CliResult {
+    let need = match args.command {
+        Some(ArchiveCommand::List(_)) => AccessMode::Read,
+        Some(ArchiveCommand::Restore(_)) | None => AccessMode::Write,
     };
-    let access = Access::open(&cx, need).await?;
-    let done = match &args.what {
-        Some(What::List(args)) => list(&cx, &access.client, args).await,
-        Some(What::Restore(args)) => restore(&cx, &access.client, args).await,
-        None => archive(&cx, &access.client, &args).await,
+    let access = Coordinator::connect(&cx, need).await?;
+    let done = match &args.command {
+        Some(ArchiveCommand::List(args)) => list_archived(&cx, &access.client, args).await,
+        Some(ArchiveCommand::Restore(args)) => restore_archived(&cx, &access.client, args).await,
+        None => archive_tasks(&cx, &access.client, &args).await,
     };
     access.close().await?;
-    done.map(|()| Exit::Ok)
+    done.map(|()| ExitKind::Ok)
 }
 
-async fn archive(cx: &Context, client: &Client, args: &Args) -> Outcome<()> {
+async fn archive_tasks(cx: &CliContext, client: &CoordinatorClient, args: &ArchiveArgs) -> CliResult<()> {
     let Some(older_than_ms) = args.older_than else {
-        return Err(Failure::new(Exit::Usage, "say how old: --older-than 90d"));
+        return Err(CliError::new(ExitKind::Usage, "say how old: --older-than 90d"));
     };
     let mut all = ArchiveResponse { archived: Vec::new(), kept: Vec::new(), next: None };
-    let progress = Progress::counting(cx, "tasks");
+    let progress = ProgressDisplay::counter(cx, "tasks");
     loop {
         let request = ArchiveRequest {
             older_than_ms,
@@ -148,24 +148,24 @@ async fn archive(cx: &Context, client: &Client, args: &Args) -> Outcome<()> {
         all.kept.extend(page.kept);
         let stands_still = page.next == all.next;
         all.next = page.next;
-        progress.at(all.archived.iter().map(|family| family.tasks).sum());
+        progress.set_position(all.archived.iter().map(|family| family.tasks).sum());
         if all.next.is_none() || stands_still {
             break;
         }
     }
     drop(progress);
-    if cx.json() {
-        display::say_json(&serde_json::json!({
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({
             "dry_run": args.dry_run, "archived": all.archived, "kept": all.kept,
         }));
     } else {
-        say(cx, &all, args.dry_run);
+        print_archived(cx, &all, args.dry_run);
     }
     Ok(())
 }
 
-fn say(cx: &Context, all: &ArchiveResponse, dry_run: bool) {
-    let sum = |of: fn(&docket_schema::wire::FamilyArchived) -> u64| all.archived.iter().map(of).sum::<u64>();
+fn print_archived(cx: &CliContext, all: &ArchiveResponse, dry_run: bool) {
+    let sum = |of: fn(&docket_schema::api::ArchivedGroup) -> u64| all.archived.iter().map(of).sum::<u64>();
     let (tasks, runs, events) = (sum(|f| f.tasks), sum(|f| f.runs), sum(|f| f.events));
     let counts = format!("{tasks} tasks with {runs} runs and {events} events");
     let said = match (all.archived.is_empty(), dry_run) {
@@ -175,19 +175,19 @@ fn say(cx: &Context, all: &ArchiveResponse, dry_run: bool) {
             format!("{counts} are archived in {} files, {} bytes", all.archived.len(), sum(|f| f.bytes))
         }
     };
-    display::say(&cx.screen.prose(&said));
-    for FamilyKept { task, why } in all.kept.iter().take(KEPT_SHOWN) {
+    display::print_line(&cx.screen.wrap_prose(&said));
+    for RetainedGroup { task, why } in all.kept.iter().take(KEPT_LISTED_MAX) {
         let said = format!("  task {} stays: {why}", task.short());
-        display::say(&cx.screen.prose(&display::line(&said)));
+        display::print_line(&cx.screen.wrap_prose(&display::sanitize_line(&said)));
     }
-    if all.kept.len() > KEPT_SHOWN {
-        display::say(&format!("  and {} more; --json lists all", all.kept.len() - KEPT_SHOWN));
+    if all.kept.len() > KEPT_LISTED_MAX {
+        display::print_line(&format!("  and {} more; --json lists all", all.kept.len() - KEPT_LISTED_MAX));
     }
 }
 
-async fn list(cx: &Context, client: &Client, args: &ListArgs) -> Outcome<()> {
+async fn list_archived(cx: &CliContext, client: &CoordinatorClient, args: &ArchiveListArgs) -> CliResult<()> {
     let batch = match &args.batch {
-        Some(batch) => Some(batches::meant(client, batch).await?),
+        Some(batch) => Some(batch_lookup::resolve_batch(client, batch).await?),
         None => None,
     };
     let mut query = ArchivedTaskQuery {
@@ -200,71 +200,76 @@ async fn list(cx: &Context, client: &Client, args: &ListArgs) -> Outcome<()> {
     let (mut tasks, all): (Vec<ArchivedTaskView>, _) = (Vec::new(), args.limit as usize);
     let more = loop {
         query.limit = u32::try_from(all - tasks.len()).ok();
-        let page = client.archived_tasks(&query).await?;
+        let page = client.list_archived_tasks(&query).await?;
         tasks.extend(page.tasks);
         query.before = page.next;
         if query.before.is_none() || tasks.len() >= all {
             break query.before.is_some();
         }
     };
-    if cx.json() {
-        tasks.iter().for_each(display::say_json);
+    if cx.is_json() {
+        tasks.iter().for_each(display::print_json);
         return Ok(());
     }
     if tasks.is_empty() {
-        display::note("no such task is archived");
+        display::print_note("no such task is archived");
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
-    let mut table = Table::new(&["TASK", "STATE", "QUEUE", "BATCH", "ENDED", "TITLE"]);
+    let mut table = TextTable::new(&["TASK", "STATE", "QUEUE", "BATCH", "ENDED", "TITLE"]);
     for ArchivedTaskView { id, task, .. } in &tasks {
-        let known = |of: fn(&ArchivedTask) -> String| Cell::new(task.as_deref().map_or("-".to_owned(), of));
+        let known =
+            |of: fn(&ArchivedTask) -> String| TableCell::new(task.as_deref().map_or("-".to_owned(), of));
         let batch = |task: &ArchivedTask| match (&task.batch_name, task.batch) {
             (Some(name), _) => name.clone(),
             (None, Some(id)) => id.short().to_string(),
             (None, None) => "-".to_owned(),
         };
-        let ended = task.as_deref().map(|task| display::duration(now.ms_since(task.ended_at)));
-        table.row(vec![
-            Cell::new(id.short()),
+        let ended = task.as_deref().map(|task| display::format_duration(now.ms_since(task.ended_at)));
+        table.add_row(vec![
+            TableCell::new(id.short()),
             known(|task| task.state.to_string()),
             known(|task| task.queue.to_string()),
             known(batch),
-            Cell::new(ended.map_or("-".to_owned(), |ago| format!("{ago} ago"))),
+            TableCell::new(ended.map_or("-".to_owned(), |ago| format!("{ago} ago"))),
             known(|task| task.title.clone()),
         ]);
     }
-    display::say(&table.render(cx.screen));
+    display::print_line(&table.render(cx.screen));
     if more {
-        display::note("there are more; -n shows them");
+        display::print_note("there are more; -n shows them");
     }
     Ok(())
 }
 
-async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<()> {
+async fn restore_archived(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    args: &ArchiveRestoreArgs,
+) -> CliResult<()> {
     let streams = match &args.batch {
-        Some(batch) => of_batch(client, batch).await?,
+        Some(batch) => archived_in_batch(client, batch).await?,
         None => {
             // All of them are looked up before any comes back.
             let mut streams = Vec::new();
             for id in &args.ids {
                 let absent = || {
-                    Failure::new(
-                        Exit::NotFound,
+                    CliError::new(
+                        ExitKind::NotFound,
                         format!(
                             "nothing with an id of `{id}` is archived; `docket archive list` shows what is"
                         ),
                     )
                 };
-                streams.push(resolve::archived(client, id).await?.ok_or_else(absent)?);
+                streams.push(resolve::resolve_archived(client, id).await?.ok_or_else(absent)?);
             }
             streams
         }
     };
-    let progress = Progress::of(cx, streams.len() as u64, "tasks");
+    let progress = ProgressDisplay::bar(cx, streams.len() as u64, "tasks");
     let mut all: Vec<RestoreResponse> = Vec::new();
     for stream in &streams {
-        progress.add(1);
+        progress.advance(1);
         let came_along = all.iter().any(|back| match stream {
             StreamId::Task(task) => back.tasks.contains(task),
             StreamId::Run(run) => back.runs.contains(run),
@@ -273,30 +278,30 @@ async fn restore(cx: &Context, client: &Client, args: &RestoreArgs) -> Outcome<(
         if came_along {
             continue;
         }
-        match client.restore(stream).await {
+        match client.restore_archived(stream).await {
             Ok(back) => all.push(back),
             // Somebody else was faster.
-            Err(error) if args.batch.is_some() && error.code() == Some(ProblemCode::NotFound) => {}
+            Err(error) if args.batch.is_some() && error.problem_code() == Some(ProblemCode::NotFound) => {}
             Err(error) => {
                 drop(progress);
-                tell_back(cx, &all);
+                print_restored(cx, &all);
                 return Err(error.into());
             }
         }
     }
     drop(progress);
-    tell_back(cx, &all);
+    print_restored(cx, &all);
     Ok(())
 }
 
 /// The archived tasks of a batch.
-async fn of_batch(client: &Client, batch: &str) -> Outcome<Vec<StreamId>> {
-    let id = batches::meant(client, batch).await?;
+async fn archived_in_batch(client: &CoordinatorClient, batch: &str) -> CliResult<Vec<StreamId>> {
+    let id = batch_lookup::resolve_batch(client, batch).await?;
     let mut query =
         ArchivedTaskQuery { queue: None, batch: Some(id), title: None, before: None, limit: None };
     let mut streams = Vec::new();
     loop {
-        let page = client.archived_tasks(&query).await?;
+        let page = client.list_archived_tasks(&query).await?;
         streams.extend(page.tasks.iter().map(|task| StreamId::Task(task.id)));
         query.before = page.next;
         if query.before.is_none() {
@@ -304,8 +309,8 @@ async fn of_batch(client: &Client, batch: &str) -> Outcome<Vec<StreamId>> {
         }
     }
     if streams.is_empty() {
-        return Err(Failure::new(
-            Exit::NotFound,
+        return Err(CliError::new(
+            ExitKind::NotFound,
             format!("no task of batch `{batch}` is archived; `docket archive list` shows what is"),
         ));
     }
@@ -313,22 +318,26 @@ async fn of_batch(client: &Client, batch: &str) -> Outcome<Vec<StreamId>> {
 }
 
 /// Tasks that are back and named to a person, one a line.
-const BACK_SHOWN: usize = 20;
+const RESTORED_LISTED_MAX: usize = 20;
 
-fn tell_back(cx: &Context, all: &[RestoreResponse]) {
-    if cx.json() {
-        return all.iter().for_each(display::say_json);
+fn print_restored(cx: &CliContext, all: &[RestoreResponse]) {
+    if cx.is_json() {
+        return all.iter().for_each(display::print_json);
     }
     let tasks: Vec<_> = all.iter().flat_map(|back| &back.tasks).collect();
     let runs: usize = all.iter().map(|back| back.runs.len()).sum();
     let events: u64 = all.iter().map(|back| back.events).sum();
-    let (count, runs) = (display::count(tasks.len() as u64, "task"), display::count(runs as u64, "run"));
+    let (count, runs) =
+        (display::format_count(tasks.len() as u64, "task"), display::format_count(runs as u64, "run"));
     let are = if tasks.len() == 1 { "is" } else { "are" };
-    display::say(&format!("{count} with {runs} and {} {are} back", display::count(events, "event")));
-    for task in tasks.iter().take(BACK_SHOWN) {
-        display::say(&format!("  task {}", task.short()));
+    display::print_line(&format!(
+        "{count} with {runs} and {} {are} back",
+        display::format_count(events, "event")
+    ));
+    for task in tasks.iter().take(RESTORED_LISTED_MAX) {
+        display::print_line(&format!("  task {}", task.short()));
     }
-    if let Some(more) = tasks.len().checked_sub(BACK_SHOWN).filter(|more| *more > 0) {
-        display::say(&format!("  and {more} more"));
+    if let Some(more) = tasks.len().checked_sub(RESTORED_LISTED_MAX).filter(|more| *more > 0) {
+        display::print_line(&format!("  and {more} more"));
     }
 }

@@ -13,32 +13,32 @@ use std::{
     time::Duration,
 };
 
-use docket_schema::{system::Role, wire::CreateTokenRequest};
+use docket_schema::{api::CreateTokenRequest, system::TokenRole};
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     process::{TrustedSpec, run_trusted},
     secret::Secret,
 };
 
 use crate::{
     commands::local::doctor::find_in_path,
-    connect::access::token_given,
-    context::Context,
-    home::Ownership,
+    connect::coordinator::token_from_env,
+    context::CliContext,
+    home::HomeOwnership,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
 /// How long a browser stays signed in: a day's work.
-const STAY_MS: u64 = 12 * 60 * 60 * 1000;
+const TOKEN_LIFETIME_MS: u64 = 12 * 60 * 60 * 1000;
 /// How long the desktop may take to hand the file to a browser.
-const OPEN_MS: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the desktop's opener says, at most: nobody reads it.
-const SAID_BYTES_MAX: usize = 64 * 1024;
+const OPENER_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// What the opener and the browser need of the environment.
-const HANDED_ON: [&str; 14] = [
+const PASSED_ENV: [&str; 14] = [
     "PATH",
     "HOME",
     "USER",
@@ -66,35 +66,35 @@ Examples:
   docket dashboard --print
   DOCKET_TOKEN=$(docket token create --name me --role read --json | jq -r .secret) docket --url http://10.0.0.5:7117 dashboard"
 )]
-pub(crate) struct Args {
+pub(crate) struct DashboardArgs {
     /// Print the address, open nothing
     #[arg(long)]
     print: bool,
 }
 
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let (address, token) = whereabouts(&cx)?;
-    let token = for_a_day(&address, token).await?;
+pub(crate) async fn run_dashboard(cx: CliContext, args: DashboardArgs) -> CliResult {
+    let (address, token) = find_coordinator(&cx)?;
+    let token = browser_token(&address, token).await?;
     let place = format!("{}/ui/", address.trim_end_matches('/'));
     let signed_in = format!("{place}#token={}", token.expose());
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "address": place, "signed_in": signed_in }));
-        return Ok(Exit::Ok);
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "address": place, "signed_in": signed_in }));
+        return Ok(ExitKind::Ok);
     }
     let desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let opens = !args.print && desktop && std::io::stdout().is_terminal();
-    match opener().filter(|_| opens) {
+    match find_opener().filter(|_| opens) {
         Some(opener) => {
-            open(&cx, opener, &signed_in).await?;
-            display::say(&format!("the dashboard opens at {place}"));
+            open_in_browser(&cx, opener, &signed_in).await?;
+            display::print_line(&format!("the dashboard opens at {place}"));
         }
-        None => display::say(&signed_in),
+        None => display::print_line(&signed_in),
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// Whose token it is.
-enum Held {
+enum TokenSource {
     /// Somebody gave it, and says by it what the page may do.
     Given(Secret),
     /// The home's own, which never ends.
@@ -103,76 +103,80 @@ enum Held {
 
 /// The token that a browser gets: it keeps in its history what it once had. So the home's own is not for it, but one
 /// that ends by itself.
-async fn for_a_day(address: &str, token: Held) -> Outcome<Secret> {
+async fn browser_token(address: &str, token: TokenSource) -> CliResult<Secret> {
     let home = match token {
-        Held::Given(token) => return Ok(token),
-        Held::Home(token) => token,
+        TokenSource::Given(token) => return Ok(token),
+        TokenSource::Home(token) => token,
     };
     let id = docket_coordinator::clock::new_id().simple().to_string();
     let name = format!("browser-{}", &id[id.len() - 12..]);
     let name = name.parse().map_err(anyhow::Error::from)?;
-    let request = CreateTokenRequest { name, role: Role::Admin, expires_in_ms: Some(STAY_MS) };
-    let made = Client::new(address, home)?.create_token(&request).await?;
+    let request = CreateTokenRequest { name, role: TokenRole::Admin, expires_in_ms: Some(TOKEN_LIFETIME_MS) };
+    let made = CoordinatorClient::new(address, home)?.create_token(&request).await?;
     Secret::new(&made.secret)
-        .ok_or_else(|| Failure::new(Exit::Failed, "the coordinator made a token that is none"))
+        .ok_or_else(|| CliError::new(ExitKind::Failed, "the coordinator made a token that is none"))
 }
 
 /// Where the coordinator answers, and with what token.
-fn whereabouts(cx: &Context) -> Outcome<(String, Held)> {
+fn find_coordinator(cx: &CliContext) -> CliResult<(String, TokenSource)> {
     let owned = match cx.home.ownership()? {
-        Ownership::Owned(owner) => owner.address,
-        Ownership::Starting | Ownership::Free => None,
+        HomeOwnership::Owned(owner) => owner.address,
+        HomeOwnership::Starting | HomeOwnership::Free => None,
     };
     match (&cx.url, owned) {
-        (Some(url), owned) => match token_given() {
-            Some(token) => Ok((url.clone(), Held::Given(token))),
+        (Some(url), owned) => match token_from_env() {
+            Some(token) => Ok((url.clone(), TokenSource::Given(token))),
             None if owned.as_deref() == Some(url.trim_end_matches('/')) => {
-                Ok((url.clone(), Held::Home(cx.home.token()?)))
+                Ok((url.clone(), TokenSource::Home(cx.home.load_or_create_token()?)))
             }
-            None => Err(Failure::new(
-                Exit::Refused,
+            None => Err(CliError::new(
+                ExitKind::Refused,
                 "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home",
             )),
         },
-        (None, Some(address)) => match token_given() {
-            Some(token) => Ok((address, Held::Given(token))),
-            None => Ok((address, Held::Home(cx.home.token()?))),
+        (None, Some(address)) => match token_from_env() {
+            Some(token) => Ok((address, TokenSource::Given(token))),
+            None => Ok((address, TokenSource::Home(cx.home.load_or_create_token()?))),
         },
-        (None, None) => Err(Failure::new(
-            Exit::Unreachable,
+        (None, None) => Err(CliError::new(
+            ExitKind::Unreachable,
             format!("no coordinator serves {}; start one with `docket up`", cx.home.path().display()),
         )),
     }
 }
 
 /// What opens a file as the desktop would, in a session of its own: a browser that it starts outlives this command.
-fn opener() -> Option<(PathBuf, PathBuf)> {
+fn find_opener() -> Option<(PathBuf, PathBuf)> {
     Some((find_in_path("setsid")?, find_in_path("xdg-open")?))
 }
 
-async fn open(cx: &Context, (setsid, opener): (PathBuf, PathBuf), address: &str) -> Outcome<()> {
+async fn open_in_browser(
+    cx: &CliContext,
+    (setsid, opener): (PathBuf, PathBuf),
+    address: &str,
+) -> CliResult<()> {
     let page = cx.home.path().join("dashboard.html");
-    lead_to(&page, address).fail_with(Exit::Failed, || {
+    write_redirect_page(&page, address).fail_with(ExitKind::Failed, || {
         format!("cannot write {}; `docket dashboard --print` tells the address", page.display())
     })?;
-    let env = HANDED_ON.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+    let env = PASSED_ENV.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
     let spec = TrustedSpec {
         program: setsid,
         args: vec!["--fork".into(), opener.into(), page.into()],
         cwd: "/".into(),
         env: env.collect(),
         stdin: Vec::new(),
-        timeout: OPEN_MS,
-        stdout_bytes_max: SAID_BYTES_MAX,
+        timeout: OPEN_TIMEOUT,
+        stdout_bytes_max: OPENER_OUTPUT_BYTES_MAX,
     };
-    run_trusted(spec).await.fail_with(Exit::Failed, || {
+    run_trusted(spec).await.fail_with(ExitKind::Failed, || {
         "the desktop opens no browser; `docket dashboard --print` tells the address".to_owned()
     })?;
     Ok(())
 }
 
 /// A page that leads to `address`, for this user's eyes.
-fn lead_to(page: &Path, address: &str) -> std::io::Result<()> {
+fn write_redirect_page(page: &Path, address: &str) -> std::io::Result<()> {
     // Made anew, so that nobody else has it open.
     match std::fs::remove_file(page) {
         Ok(()) => {}
@@ -196,11 +200,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_that_leads_there_is_for_its_user_alone_and_escapes_the_address() {
+    fn redirect_page_is_private_and_escapes_the_address() {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("dashboard.html");
         std::fs::write(&page, "older").expect("writes");
-        lead_to(&page, "http://127.0.0.1:1/ui/#token=a\"><script>").expect("writes");
+        write_redirect_page(&page, "http://127.0.0.1:1/ui/#token=a\"><script>").expect("writes");
         let mode = std::fs::metadata(&page).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let text = std::fs::read_to_string(&page).expect("text");

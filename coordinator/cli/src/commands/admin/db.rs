@@ -9,18 +9,18 @@ use docket_coordinator::{clock::Clock, store::Store, system::write_audit};
 use docket_schema::system::{AdminAct, AdminActed};
 
 use crate::{
-    connect::local,
-    context::Context,
-    home::{Lock, Ownership},
+    connect::local_coordinator,
+    context::CliContext,
+    home::{HomeLock, HomeOwnership},
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// How often it is looked how far a rebuild has come.
-const LOOK: Duration = Duration::from_millis(100);
+const PROGRESS_POLL: Duration = Duration::from_millis(100);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -29,125 +29,128 @@ const LOOK: Duration = Duration::from_millis(100);
   docket db rebuild
   docket db backup /backups/docket.db
   docket db restore /backups/docket.db")]
-pub(crate) struct Args {
+pub(crate) struct DbArgs {
     #[command(subcommand)]
-    what: What,
+    command: DbCommand,
 }
 
 /// What is done to it.
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum DbCommand {
     /// Bring the schema up to this build's
     #[command(after_help = "Examples:
   docket db migrate
   docket db migrate --store postgres://docket@db/docket")]
-    Migrate(StoreArgs),
+    Migrate(DbStoreArgs),
     /// Derive every table from the log again, and say what differed
     #[command(after_help = "Examples:
   docket db rebuild
   docket db rebuild --store postgres://docket@db/docket --json")]
-    Rebuild(StoreArgs),
+    Rebuild(DbStoreArgs),
     /// Copy the embedded database while it is in use
-    Backup(backup::Args),
+    Backup(backup::DbBackupArgs),
     /// Put a backup in the place of the embedded database, which is kept
-    Restore(restore::Args),
+    Restore(restore::DbRestoreArgs),
 }
 
 /// Which database.
 #[derive(Debug, clap::Args)]
-struct StoreArgs {
+struct DbStoreArgs {
     /// Another store than this home's
-    #[arg(long, value_name = "URL", value_parser = crate::config::values::store)]
+    #[arg(long, value_name = "URL", value_parser = crate::config::values::parse_store_address)]
     store: Option<String>,
 }
 
 /// Does it.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
-    match args.what {
-        What::Migrate(args) => {
+pub(crate) async fn run_db(mut cx: CliContext, args: DbArgs) -> CliResult {
+    match args.command {
+        DbCommand::Migrate(args) => {
             cx.config.store = args.store.or(cx.config.store);
-            let _lock = alone(&cx)?;
-            let store = local::open_store(&cx).await?;
+            let _lock = lock_embedded_store(&cx)?;
+            let store = local_coordinator::open_store(&cx).await?;
             let backend = store.backend();
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            noted(&*store, AdminAct::Migrate { version }).await?;
+            record_admin_act(&*store, AdminAct::Migrate { version }).await?;
             store.close().await;
-            if cx.json() {
-                display::say_json(&serde_json::json!({ "store": backend, "migrated": true }));
+            if cx.is_json() {
+                display::print_json(&serde_json::json!({ "store": backend, "migrated": true }));
             } else {
-                display::say(&format!("the {backend} store has this build's schema"));
+                display::print_line(&format!("the {backend} store has this build's schema"));
             }
-            Ok(Exit::Ok)
+            Ok(ExitKind::Ok)
         }
-        What::Rebuild(args) => {
+        DbCommand::Rebuild(args) => {
             cx.config.store = args.store.or(cx.config.store);
-            let _lock = alone(&cx)?;
-            rebuild(&cx).await
+            let _lock = lock_embedded_store(&cx)?;
+            rebuild_tables(&cx).await
         }
-        What::Backup(args) => backup::run(&cx, args).await,
-        What::Restore(args) => {
-            let _lock = owned(&cx)?;
-            restore::run(&cx, args).await
+        DbCommand::Backup(args) => backup::run_db_backup(&cx, args).await,
+        DbCommand::Restore(args) => {
+            let _lock = lock_home(&cx)?;
+            restore::run_db_restore(&cx, args).await
         }
     }
 }
 
-async fn rebuild(cx: &Context) -> Outcome {
-    let store = local::open_store(cx).await?;
+async fn rebuild_tables(cx: &CliContext) -> CliResult {
+    let store = local_coordinator::open_store(cx).await?;
     let differences = {
-        let (seen, progress) = (Arc::default(), Progress::of(cx, 0, "streams"));
-        let mut rebuilt = store.rebuild(Arc::clone(&seen));
+        let (seen, progress) = (Arc::default(), ProgressDisplay::bar(cx, 0, "streams"));
+        let mut rebuilt = store.rebuild_projections(Arc::clone(&seen));
         loop {
             tokio::select! {
-                done = &mut rebuilt => break done.fail_as(Exit::Failed)?,
-                () = tokio::time::sleep(LOOK) => {
-                    let (done, all) = seen.seen();
-                    progress.total(all);
-                    progress.at(done);
+                done = &mut rebuilt => break done.fail_as(ExitKind::Failed)?,
+                () = tokio::time::sleep(PROGRESS_POLL) => {
+                    let (done, all) = seen.examined_and_total();
+                    progress.set_total(all);
+                    progress.set_position(done);
                 }
             }
         }
     };
     // Past the API, and its outcome is what matters: told after.
-    noted(&*store, AdminAct::Rebuild { differences: differences.len() as u64 }).await?;
+    record_admin_act(&*store, AdminAct::Rebuild { differences: differences.len() as u64 }).await?;
     store.close().await;
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "ok": differences.is_empty(), "differences": differences }));
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "ok": differences.is_empty(), "differences": differences }));
     } else {
         for d in &differences {
             let text =
                 format!("{} {} {}: stood {}, the log says {}", d.table, d.key, d.column, d.stored, d.derived);
-            display::say(&display::line(&text));
+            display::print_line(&display::sanitize_line(&text));
         }
-        display::say(&match differences.len() {
+        display::print_line(&match differences.len() {
             0 => "every table is what the log says".to_owned(),
             count => format!("{count} differences; every table is what the log says now"),
         });
     }
-    Ok(if differences.is_empty() { Exit::Ok } else { Exit::Verification })
+    Ok(if differences.is_empty() { ExitKind::Ok } else { ExitKind::Verification })
 }
 
-async fn noted(store: &dyn Store, act: AdminAct) -> Outcome<()> {
-    let acted = AdminActed { by: local::user(), from: None, act };
-    write_audit(store, vec![acted.into()], Clock::new().now()).await.fail_as(Exit::Failed)
+async fn record_admin_act(store: &dyn Store, act: AdminAct) -> CliResult<()> {
+    let acted = AdminActed { by: local_coordinator::local_user_name(), from: None, act };
+    write_audit(store, vec![acted.into()], Clock::new().now()).await.fail_as(ExitKind::Failed)
 }
 
 /// The embedded store must not be in use; a PostgreSQL one may be.
-fn alone(cx: &Context) -> Outcome<Option<Lock>> {
+fn lock_embedded_store(cx: &CliContext) -> CliResult<Option<HomeLock>> {
     if cx.config.store.is_some() {
         return Ok(None);
     }
-    owned(cx).map(Some)
+    lock_home(cx).map(Some)
 }
 
 /// The home's lock: no other docket serves it.
-fn owned(cx: &Context) -> Outcome<Lock> {
+fn lock_home(cx: &CliContext) -> CliResult<HomeLock> {
     if let Some(lock) = cx.home.lock()? {
         return Ok(lock);
     }
     let who = match cx.home.ownership()? {
-        Ownership::Owned(owner) => format!("process {}", owner.pid),
-        Ownership::Starting | Ownership::Free => "another docket".to_owned(),
+        HomeOwnership::Owned(owner) => format!("process {}", owner.pid),
+        HomeOwnership::Starting | HomeOwnership::Free => "another docket".to_owned(),
     };
-    Err(Failure::new(Exit::Refused, format!("{who} has {} open; end it first", cx.home.path().display())))
+    Err(CliError::new(
+        ExitKind::Refused,
+        format!("{who} has {} open; end it first", cx.home.path().display()),
+    ))
 }

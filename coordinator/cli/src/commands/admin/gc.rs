@@ -1,15 +1,15 @@
 //! `docket gc`: which blobs nothing names any more, and dropping them.
 
-use docket_schema::wire::{GC_UNTOUCHED_MS, GC_UNTOUCHED_MS_MIN, GcRequest, GcResponse};
+use docket_schema::api::{GC_AGE_MS_MIN, GC_DEFAULT_AGE_MS, GcRequest, GcResponse};
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Milliseconds of an hour.
@@ -29,53 +29,55 @@ Examples:
   docket gc --delete
   docket gc --delete --untouched-for 7d --json"
 )]
-pub(crate) struct Args {
+pub(crate) struct GcArgs {
     /// Really drop them
     #[arg(long)]
     delete: bool,
     /// How long nobody must have touched them: 24h, 7d; at least 2h
-    #[arg(long, value_name = "TIME", value_parser = untouched, default_value = "24h")]
+    #[arg(long, value_name = "TIME", value_parser = parse_untouched_time, default_value = "24h")]
     untouched_for: u64,
 }
 
-const _: () = assert!(GC_UNTOUCHED_MS == 24 * HOUR_MS, "the help says 24h");
+const _: () = assert!(GC_DEFAULT_AGE_MS == 24 * HOUR_MS, "the help says 24h");
 
 /// A time as `24h` or `7d`, in milliseconds.
-fn untouched(text: &str) -> Result<u64, String> {
+fn parse_untouched_time(text: &str) -> Result<u64, String> {
     let hours = text.strip_suffix('h').map(|n| (n, 1)).or_else(|| text.strip_suffix('d').map(|n| (n, 24)));
     let parsed = hours.and_then(|(n, hours)| n.parse::<u64>().ok()?.checked_mul(hours * HOUR_MS));
     match parsed {
         None => Err("it must be hours or days, as 24h or 7d".to_owned()),
-        Some(ms) if ms < GC_UNTOUCHED_MS_MIN => {
-            Err(format!("at least {}h, or what was just stored could go", GC_UNTOUCHED_MS_MIN / HOUR_MS))
+        Some(ms) if ms < GC_AGE_MS_MIN => {
+            Err(format!("at least {}h, or what was just stored could go", GC_AGE_MS_MIN / HOUR_MS))
         }
         Some(ms) => Ok(ms),
     }
 }
 
 /// Collects.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
+pub(crate) async fn run_gc(cx: CliContext, args: GcArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let request = GcRequest { delete: args.delete, untouched_for_ms: Some(args.untouched_for) };
-    let progress = Progress::waiting(&cx);
-    progress.say("the log is read for what it names");
-    let report = access.client.gc(&request).await?;
+    let progress = ProgressDisplay::spinner(&cx);
+    progress.set_message("the log is read for what it names");
+    let report = access.client.collect_garbage(&request).await?;
     drop(progress);
     access.close().await?;
-    if cx.json() {
-        display::say_json(&report);
+    if cx.is_json() {
+        display::print_json(&report);
     } else {
-        say(&report, args.untouched_for / HOUR_MS);
+        print_gc_report(&report, args.untouched_for / HOUR_MS);
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn say(report: &GcResponse, hours: u64) {
+fn print_gc_report(report: &GcResponse, hours: u64) {
     let GcResponse { blobs, bytes, recent, named, named_by_blobs, .. } = report;
-    display::say(&format!("{blobs} blobs are stored, {bytes} bytes uncompressed"));
-    display::say(&format!("  kept: {recent} touched within {hours} hours"));
-    display::say(&format!("  kept: {named} that events name, {named_by_blobs} more that those blobs name"));
-    display::say(&match (report.delete, report.orphans) {
+    display::print_line(&format!("{blobs} blobs are stored, {bytes} bytes uncompressed"));
+    display::print_line(&format!("  kept: {recent} touched within {hours} hours"));
+    display::print_line(&format!(
+        "  kept: {named} that events name, {named_by_blobs} more that those blobs name"
+    ));
+    display::print_line(&match (report.delete, report.orphans) {
         (_, 0) => "  to go: none".to_owned(),
         (false, n) => {
             format!("  to go: {n} that nothing names, {} bytes; --delete drops them", report.orphan_bytes)
@@ -91,6 +93,8 @@ fn say(report: &GcResponse, hours: u64) {
     if report.strays > 0 {
         let done = if report.delete { "deleted" } else { "to go" };
         let (files, bytes) = (report.strays, report.stray_bytes);
-        display::say(&format!("  {done}: {files} files outside that belong to no blob, {bytes} bytes"));
+        display::print_line(&format!(
+            "  {done}: {files} files outside that belong to no blob, {bytes} bytes"
+        ));
     }
 }

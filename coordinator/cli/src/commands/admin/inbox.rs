@@ -1,26 +1,26 @@
 //! `docket inbox`: what applications enqueued within their own transactions and what is no task; drop it, try again.
 
-use docket_schema::wire::InboxRow;
+use docket_schema::api::InboxRow;
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("inbox.txt"))]
-pub(crate) struct Args {
+pub(crate) struct InboxArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<InboxCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum InboxCommand {
     /// What stands there (as without a subcommand)
     #[command(after_help = "Examples:
   docket inbox list
@@ -49,64 +49,68 @@ enum What {
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let need = if matches!(args.what, None | Some(What::List)) { Need::Read } else { Need::Write };
-    let access = Access::open(&cx, need).await?;
-    match args.what {
-        None | Some(What::List) => list(&cx, access.client.inbox().await?.rows),
-        Some(What::Drop { rows }) => {
+pub(crate) async fn run_inbox(cx: CliContext, args: InboxArgs) -> CliResult {
+    let need = if matches!(args.command, None | Some(InboxCommand::List)) {
+        AccessMode::Read
+    } else {
+        AccessMode::Write
+    };
+    let access = Coordinator::connect(&cx, need).await?;
+    match args.command {
+        None | Some(InboxCommand::List) => print_inbox(&cx, access.client.list_inbox().await?.rows),
+        Some(InboxCommand::Drop { rows }) => {
             for row in &rows {
-                access.client.drop_inbox(row).await?;
-                said(&cx, row, "dropped");
+                access.client.drop_inbox_row(row).await?;
+                print_row_state(&cx, row, "dropped");
             }
         }
-        Some(What::Retry { rows, all }) => {
-            let rows = if all { refused(access.client.inbox().await?.rows) } else { rows };
+        Some(InboxCommand::Retry { rows, all }) => {
+            let rows = if all { refused_ids(access.client.list_inbox().await?.rows) } else { rows };
             if rows.is_empty() {
                 access.close().await?;
-                return Err(Failure::new(Exit::NotFound, "nothing in the inbox was refused"));
+                return Err(CliError::new(ExitKind::NotFound, "nothing in the inbox was refused"));
             }
             for row in &rows {
-                access.client.retry_inbox(row).await?;
-                said(&cx, row, "waiting");
+                access.client.retry_inbox_row(row).await?;
+                print_row_state(&cx, row, "waiting");
             }
         }
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn refused(rows: Vec<InboxRow>) -> Vec<String> {
+fn refused_ids(rows: Vec<InboxRow>) -> Vec<String> {
     rows.into_iter().filter(|row| row.refused.is_some()).map(|row| row.id).collect()
 }
 
-fn said(cx: &Context, row: &str, state: &str) {
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "id": row, "state": state }));
+fn print_row_state(cx: &CliContext, row: &str, state: &str) {
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "id": row, "state": state }));
     } else {
-        display::say(&format!("{row} {state}"));
+        display::print_line(&format!("{row} {state}"));
     }
 }
 
-fn list(cx: &Context, rows: Vec<InboxRow>) {
-    if cx.json() {
-        rows.iter().for_each(display::say_json);
+fn print_inbox(cx: &CliContext, rows: Vec<InboxRow>) {
+    if cx.is_json() {
+        rows.iter().for_each(display::print_json);
         return;
     }
     if rows.is_empty() {
-        display::note("the inbox is empty: all that was enqueued are tasks; `docket ps` lists them");
+        display::print_note("the inbox is empty: all that was enqueued are tasks; `docket ps` lists them");
         return;
     }
     let now = docket_coordinator::clock::Clock::new().now();
-    let mut table = Table::new(&["ID", "BY", "AGE", "WHY IT IS NO TASK"]);
+    let mut table = TextTable::new(&["ID", "BY", "AGE", "WHY IT IS NO TASK"]);
     for row in &rows {
         let by = if row.submitted_by.is_empty() { "-" } else { &row.submitted_by };
-        table.row(vec![
-            Cell::new(&row.id),
-            Cell::new(by),
-            Cell::new(display::duration(now.ms_since(row.created_at))),
-            Cell::new(row.refused.as_deref().unwrap_or("- (waits for its turn)")),
+        table.add_row(vec![
+            TableCell::new(&row.id),
+            TableCell::new(by),
+            TableCell::new(display::format_duration(now.ms_since(row.created_at))),
+            TableCell::new(row.refused.as_deref().unwrap_or("- (waits for its turn)")),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
+    display::print_line(table.render(cx.screen).trim_end());
 }

@@ -1,22 +1,23 @@
 //! `docket limit`: how fast model providers may be asked, by all workers together.
 
 use docket_schema::{
-    system::{ProviderLimits, Rate},
-    wire::LimitList,
+    api::LimitList,
+    system::{ProviderLimits, RateLimit},
 };
-use docket_worker::model::Provider;
+use docket_worker::model::ModelProvider;
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliResult, ExitKind},
     },
 };
 
 /// Providers as limits name them.
-const PROVIDERS: [Provider; 3] = [Provider::Anthropic, Provider::OpenAi, Provider::Scripted];
+const PROVIDERS: [ModelProvider; 3] =
+    [ModelProvider::Anthropic, ModelProvider::OpenAi, ModelProvider::Scripted];
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -31,13 +32,13 @@ Examples:
   docket limit list
   docket limit remove openai"
 )]
-pub(crate) struct Args {
+pub(crate) struct LimitArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<LimitCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum LimitCommand {
     /// What is set (as without a subcommand)
     #[command(after_help = "Examples:
   docket limit list
@@ -49,14 +50,14 @@ enum What {
   docket limit set anthropic --concurrent 8")]
     Set {
         /// anthropic, openai or scripted
-        #[arg(value_parser = provider)]
+        #[arg(value_parser = parse_provider)]
         provider: String,
         /// Requests, as 5/s, 50/m or 1000/h
         #[arg(long, value_name = "RATE", required_unless_present_any = ["tokens", "concurrent"])]
-        requests: Option<Rate>,
+        requests: Option<RateLimit>,
         /// Tokens of requests and answers, as 40000/m
         #[arg(long, value_name = "RATE")]
-        tokens: Option<Rate>,
+        tokens: Option<RateLimit>,
         /// Calls under way at a time
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         concurrent: Option<u32>,
@@ -66,53 +67,53 @@ enum What {
   docket limit remove openai")]
     Remove {
         /// anthropic, openai or scripted
-        #[arg(value_parser = provider)]
+        #[arg(value_parser = parse_provider)]
         provider: String,
     },
 }
 
-fn provider(text: &str) -> Result<String, String> {
+fn parse_provider(text: &str) -> Result<String, String> {
     let known = PROVIDERS.into_iter().any(|provider| provider.key_name() == text);
     if known { Ok(text.to_owned()) } else { Err("it is one of anthropic, openai, scripted".to_owned()) }
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let what = args.what.unwrap_or(What::List);
-    let need = if matches!(what, What::List) { Need::Read } else { Need::Write };
-    let access = Access::open(&cx, need).await?;
+pub(crate) async fn run_limit(cx: CliContext, args: LimitArgs) -> CliResult {
+    let what = args.command.unwrap_or(LimitCommand::List);
+    let need = if matches!(what, LimitCommand::List) { AccessMode::Read } else { AccessMode::Write };
+    let access = Coordinator::connect(&cx, need).await?;
     let limits = match what {
-        What::List => access.client.limits().await?,
-        What::Set { provider, requests, tokens, concurrent } => {
+        LimitCommand::List => access.client.list_limits().await?,
+        LimitCommand::Set { provider, requests, tokens, concurrent } => {
             access.client.set_limit(&provider, ProviderLimits { requests, tokens, concurrent }).await?
         }
-        What::Remove { provider } => access.client.remove_limit(&provider).await?,
+        LimitCommand::Remove { provider } => access.client.remove_limit(&provider).await?,
     };
     access.close().await?;
-    list(&cx, &limits);
-    Ok(Exit::Ok)
+    print_limits(&cx, &limits);
+    Ok(ExitKind::Ok)
 }
 
-fn list(cx: &Context, limits: &LimitList) {
-    if cx.json() {
-        limits.limits.iter().for_each(display::say_json);
+fn print_limits(cx: &CliContext, limits: &LimitList) {
+    if cx.is_json() {
+        limits.limits.iter().for_each(display::print_json);
         return;
     }
     if limits.limits.is_empty() {
-        display::note("no provider has a limit; `docket limit set` sets one");
+        display::print_note("no provider has a limit; `docket limit set` sets one");
         return;
     }
-    let mut table = Table::new(&["PROVIDER", "REQUESTS", "TOKENS", "AT A TIME", "SET BY", "SET"]);
-    let shown = |rate: Option<Rate>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+    let mut table = TextTable::new(&["PROVIDER", "REQUESTS", "TOKENS", "AT A TIME", "SET BY", "SET"]);
+    let shown = |rate: Option<RateLimit>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
     for view in &limits.limits {
-        table.row(vec![
-            Cell::new(&view.provider),
-            Cell::new(shown(view.limits.requests)),
-            Cell::new(shown(view.limits.tokens)),
-            Cell::new(view.limits.concurrent.map_or_else(|| "-".to_owned(), |max| max.to_string())),
-            Cell::new(&view.by),
-            Cell::new(view.set_at.to_string()),
+        table.add_row(vec![
+            TableCell::new(&view.provider),
+            TableCell::new(shown(view.limits.requests)),
+            TableCell::new(shown(view.limits.tokens)),
+            TableCell::new(view.limits.concurrent.map_or_else(|| "-".to_owned(), |max| max.to_string())),
+            TableCell::new(&view.by),
+            TableCell::new(view.set_at.to_string()),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
+    display::print_line(table.render(cx.screen).trim_end());
 }

@@ -1,20 +1,20 @@
 //! `docket memory`: what runs remember beyond themselves, for a repository or a queue.
 
-use crate::output::words::memory_scope;
+use crate::output::value_format::format_memory_scope;
 use std::path::PathBuf;
 
 use docket_schema::{
+    api::{DeleteMemoryRequest, MemoryQuery, MemoryView},
     ids::QueueName,
     system::MemoryScope,
-    wire::{DeleteMemoryRequest, MemoryQuery, MemoryView},
 };
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
@@ -31,13 +31,13 @@ Examples:
   docket memory show build/how-to-test --repo ~/src/shop
   docket memory delete build/how-to-test --queue nightly"
 )]
-pub(crate) struct Args {
+pub(crate) struct MemoryArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<MemoryCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum MemoryCommand {
     /// What is remembered (as without a subcommand)
     #[command(after_help = "Examples:
   docket memory list
@@ -45,7 +45,7 @@ enum What {
   docket memory list --queue nightly")]
     List {
         #[command(flatten)]
-        of: Whose,
+        scope: MemoryScopeArgs,
     },
     /// What is remembered under a key, whole
     #[command(after_help = "Examples:
@@ -54,7 +54,7 @@ enum What {
         /// The key
         key: String,
         #[command(flatten)]
-        of: Whose,
+        scope: MemoryScopeArgs,
     },
     /// Forget a key
     #[command(after_help = "Examples:
@@ -63,13 +63,13 @@ enum What {
         /// The key
         key: String,
         #[command(flatten)]
-        of: Whose,
+        scope: MemoryScopeArgs,
     },
 }
 
 /// Whose memory.
 #[derive(Debug, Default, clap::Args)]
-struct Whose {
+struct MemoryScopeArgs {
     /// Of runs on this repository
     #[arg(long, value_name = "DIR", conflicts_with = "queue")]
     repo: Option<PathBuf>,
@@ -78,7 +78,7 @@ struct Whose {
     queue: Option<QueueName>,
 }
 
-impl Whose {
+impl MemoryScopeArgs {
     fn scope(&self) -> Option<MemoryScope> {
         match (&self.repo, &self.queue) {
             (Some(repo), _) => {
@@ -93,10 +93,10 @@ impl Whose {
     }
 
     /// A key alone does not say whose.
-    fn one(&self) -> Outcome<MemoryScope> {
+    fn require_scope(&self) -> CliResult<MemoryScope> {
         self.scope().ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
+            CliError::new(
+                ExitKind::Usage,
                 "whose key? give --repo DIR or --queue QUEUE; `docket memory list` shows both",
             )
         })
@@ -104,48 +104,50 @@ impl Whose {
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    match args.what.unwrap_or(What::List { of: Whose::default() }) {
-        What::List { of } => {
-            let query = query(of.scope(), None);
-            let access = Access::open(&cx, Need::Read).await?;
-            let list = access.client.memories(&query).await?;
+pub(crate) async fn run_memory(cx: CliContext, args: MemoryArgs) -> CliResult {
+    match args.command.unwrap_or(MemoryCommand::List { scope: MemoryScopeArgs::default() }) {
+        MemoryCommand::List { scope: of } => {
+            let query = memory_query(of.scope(), None);
+            let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+            let list = access.client.list_memories(&query).await?;
             access.close().await?;
-            show_list(&cx, &list.memories);
+            print_memories(&cx, &list.memories);
         }
-        What::Show { key, of } => {
-            let query = query(Some(of.one()?), Some(key));
-            let access = Access::open(&cx, Need::Read).await?;
-            let list = access.client.memories(&query).await?;
+        MemoryCommand::Show { key, scope: of } => {
+            let query = memory_query(Some(of.require_scope()?), Some(key));
+            let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+            let list = access.client.list_memories(&query).await?;
             access.close().await?;
             for one in &list.memories {
-                match cx.json() {
-                    true => display::say_json(one),
-                    false => display::say(&display::block(one.value.as_deref().unwrap_or_default())),
+                match cx.is_json() {
+                    true => display::print_json(one),
+                    false => {
+                        display::print_line(&display::sanitize_text(one.value.as_deref().unwrap_or_default()))
+                    }
                 }
             }
         }
-        What::Delete { key, of } => {
-            let scope = of.one()?;
-            let access = Access::open(&cx, Need::Write).await?;
-            let list = access.client.forget(&DeleteMemoryRequest { scope, key }).await?;
+        MemoryCommand::Delete { key, scope: of } => {
+            let scope = of.require_scope()?;
+            let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+            let list = access.client.delete_memory(&DeleteMemoryRequest { scope, key }).await?;
             access.close().await?;
             for one in &list.memories {
-                match cx.json() {
-                    true => display::say_json(one),
-                    false => display::say(&format!(
+                match cx.is_json() {
+                    true => display::print_json(one),
+                    false => display::print_line(&format!(
                         "forgot {} of {}",
-                        display::line(&one.key),
-                        memory_scope(&one.scope)
+                        display::sanitize_line(&one.key),
+                        format_memory_scope(&one.scope)
                     )),
                 }
             }
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn query(scope: Option<MemoryScope>, key: Option<String>) -> MemoryQuery {
+fn memory_query(scope: Option<MemoryScope>, key: Option<String>) -> MemoryQuery {
     match scope {
         Some(MemoryScope::Repository(source)) => MemoryQuery { repository: Some(source), queue: None, key },
         Some(MemoryScope::Queue(queue)) => {
@@ -155,25 +157,25 @@ fn query(scope: Option<MemoryScope>, key: Option<String>) -> MemoryQuery {
     }
 }
 
-fn show_list(cx: &Context, memories: &[MemoryView]) {
-    if cx.json() {
-        memories.iter().for_each(display::say_json);
+fn print_memories(cx: &CliContext, memories: &[MemoryView]) {
+    if cx.is_json() {
+        memories.iter().for_each(display::print_json);
         return;
     }
     if memories.is_empty() {
-        display::note("nothing is remembered here; runs with `--tools wide` remember");
+        display::print_note("nothing is remembered here; runs with `--tools wide` remember");
         return;
     }
-    let mut table = Table::new(&["KEY", "BYTES", "OF", "SAVED", "RUN", "BEGINS"]);
+    let mut table = TextTable::new(&["KEY", "BYTES", "OF", "SAVED", "RUN", "BEGINS"]);
     for one in memories {
-        table.row(vec![
-            Cell::new(&one.key),
-            Cell::new(one.bytes.to_string()),
-            Cell::new(memory_scope(&one.scope)),
-            Cell::new(one.saved_at.to_string()),
-            Cell::new(one.run.short()),
-            Cell::new(&one.begins),
+        table.add_row(vec![
+            TableCell::new(&one.key),
+            TableCell::new(one.bytes.to_string()),
+            TableCell::new(format_memory_scope(&one.scope)),
+            TableCell::new(one.saved_at.to_string()),
+            TableCell::new(one.run.short()),
+            TableCell::new(&one.begins),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
+    display::print_line(table.render(cx.screen).trim_end());
 }

@@ -6,32 +6,32 @@ use std::{
 };
 
 use docket_schema::{
-    ids::NotificationId,
-    system::Notice,
-    wire::{
+    api::{
         DeliveryState, DeliveryView, DropNotificationRequest, NOTIFICATIONS_MAX, NotificationList,
         NotificationQuery, NotificationView, ProblemCode, RetryNotificationRequest, TestNotificationRequest,
     },
+    ids::NotificationId,
+    system::NotificationContent,
 };
-use docket_worker::client::{Client, ClientError};
+use docket_worker::client::{ClientError, CoordinatorClient};
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Style, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextStyle, TextTable},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
-pub(crate) use crate::connect::notifiers::targets::Targets;
+pub(crate) use crate::connect::notifiers::targets::NotifyTargets;
 
 /// How long a try waits for its first attempt to end.
-const TRY_TIME_MAX: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is looked for that.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const TEST_POLL: Duration = Duration::from_millis(200);
 /// Notifications that are read at once.
-const PAGE: u32 = NOTIFICATIONS_MAX;
+const PAGE_NOTIFICATIONS: u32 = NOTIFICATIONS_MAX;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -51,18 +51,18 @@ Examples:
   docket notify retry --all                # all dead letters
   docket notify drop 3f9c01ab              # nobody need be told of it any more"
 )]
-pub(crate) struct Args {
+pub(crate) struct NotifyArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<NotifyCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum NotifyCommand {
     /// Who is told, and what became of it (as without a subcommand)
     #[command(after_help = "Examples:
   docket notify list
   docket notify list --state dead --json")]
-    List(ListArgs),
+    List(NotifyListArgs),
     /// Tell once more, at once, who did not take something
     #[command(after_help = "Examples:
   docket notify retry 3f9c01ab
@@ -107,7 +107,7 @@ enum What {
 }
 
 #[derive(Debug, Default, clap::Args)]
-struct ListArgs {
+struct NotifyListArgs {
     /// Those with a delivery in this state: waiting, delivered, dead, dropped
     #[arg(long, value_name = "STATE")]
     state: Option<DeliveryState>,
@@ -117,104 +117,110 @@ struct ListArgs {
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let what = args.what.unwrap_or(What::List(ListArgs { state: None, limit: 20 }));
-    let need = if matches!(what, What::List(_)) { Need::Read } else { Need::Write };
-    let access = Access::open(&cx, need).await?;
-    let is_alone = access.is_alone();
+pub(crate) async fn run_notify(cx: CliContext, args: NotifyArgs) -> CliResult {
+    let what = args.command.unwrap_or(NotifyCommand::List(NotifyListArgs { state: None, limit: 20 }));
+    let need = if matches!(what, NotifyCommand::List(_)) { AccessMode::Read } else { AccessMode::Write };
+    let access = Coordinator::connect(&cx, need).await?;
+    let is_alone = access.is_local();
     let done = match what {
-        What::List(ListArgs { state, limit }) => {
+        NotifyCommand::List(NotifyListArgs { state, limit }) => {
             let query = NotificationQuery { state, limit: Some(limit) };
             access
                 .client
-                .notifications(&query)
+                .list_notifications(&query)
                 .await
-                .map_err(Failure::from)
-                .and_then(|list| shown(&cx, &list))
+                .map_err(CliError::from)
+                .and_then(|list| print_notifications(&cx, &list))
         }
-        What::Retry { id, target, .. } => each(&cx, &access.client, id, Act::Retry, target).await,
-        What::Drop { id, target, .. } => each(&cx, &access.client, id, Act::Drop, target).await,
-        What::Test { target } => test(&cx, &access.client, target, is_alone).await,
+        NotifyCommand::Retry { id, target, .. } => {
+            apply_act(&cx, &access.client, id, DeadLetterAct::Retry, target).await
+        }
+        NotifyCommand::Drop { id, target, .. } => {
+            apply_act(&cx, &access.client, id, DeadLetterAct::Drop, target).await
+        }
+        NotifyCommand::Test { target } => send_test(&cx, &access.client, target, is_alone).await,
     };
     access.close().await?;
     done
 }
 
-fn shown(cx: &Context, list: &NotificationList) -> Outcome<Exit> {
-    if cx.json() {
-        display::say_json(list);
-        return Ok(Exit::Ok);
+fn print_notifications(cx: &CliContext, list: &NotificationList) -> CliResult<ExitKind> {
+    if cx.is_json() {
+        display::print_json(list);
+        return Ok(ExitKind::Ok);
     }
     if list.targets.is_empty() {
-        display::note("nobody is told: add a [[notify]] to docket.toml; `docket notify --help` says more");
+        display::print_note(
+            "nobody is told: add a [[notify]] to docket.toml; `docket notify --help` says more",
+        );
     } else {
-        display::say(targets_table(list).render(cx.screen).trim_end());
+        display::print_line(targets_table(list).render(cx.screen).trim_end());
     }
     if !list.notifications.is_empty() {
-        display::say("");
-        display::say(deliveries_table(&list.notifications).render(cx.screen).trim_end());
+        display::print_line("");
+        display::print_line(deliveries_table(&list.notifications).render(cx.screen).trim_end());
     }
     if list.dead > 0 {
-        let letters = display::count(list.dead, "dead letter");
-        display::note(&format!("{letters}; `docket notify list --state dead`, then `retry` or `drop`"));
+        let letters = display::format_count(list.dead, "dead letter");
+        display::print_note(&format!("{letters}; `docket notify list --state dead`, then `retry` or `drop`"));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn targets_table(list: &NotificationList) -> Table {
-    let mut table = Table::new(&["TARGET", "KIND", "AT", "ON", "QUEUES", "BATCHES"]);
+fn targets_table(list: &NotificationList) -> TextTable {
+    let mut table = TextTable::new(&["TARGET", "KIND", "AT", "ON", "QUEUES", "BATCHES"]);
     let joined = |names: Vec<String>| if names.is_empty() { "all".to_owned() } else { names.join(",") };
     for target in &list.targets {
-        table.row(vec![
-            Cell::new(&target.name),
-            Cell::new(target.kind.as_str()),
-            Cell::new(&target.at),
-            Cell::new(target.on.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(",")),
-            Cell::new(joined(target.queues.iter().map(ToString::to_string).collect())),
-            Cell::new(joined(target.batches.clone())),
+        table.add_row(vec![
+            TableCell::new(&target.name),
+            TableCell::new(target.kind.as_str()),
+            TableCell::new(&target.at),
+            TableCell::new(target.on.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(",")),
+            TableCell::new(joined(target.queues.iter().map(ToString::to_string).collect())),
+            TableCell::new(joined(target.batches.clone())),
         ]);
     }
     table
 }
 
-fn deliveries_table(notifications: &[NotificationView]) -> Table {
-    let mut table = Table::new(&["ID", "WHEN", "KIND", "TARGET", "STATE", "TRIES", "WHAT"]);
+fn deliveries_table(notifications: &[NotificationView]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "WHEN", "KIND", "TARGET", "STATE", "TRIES", "WHAT"]);
     for one in notifications {
         for delivery in &one.deliveries {
-            table.row(vec![
-                Cell::new(one.id.short()),
-                Cell::new(one.at.to_string()),
-                Cell::new(one.kind.as_str()),
-                Cell::new(&delivery.target),
+            table.add_row(vec![
+                TableCell::new(one.id.short()),
+                TableCell::new(one.at.to_string()),
+                TableCell::new(one.kind.as_str()),
+                TableCell::new(&delivery.target),
                 state_cell(delivery),
-                Cell::new(delivery.attempts.to_string()),
-                Cell::new(words(&one.notice, delivery)),
+                TableCell::new(delivery.attempts.to_string()),
+                TableCell::new(describe_delivery(&one.notice, delivery)),
             ]);
         }
     }
     table
 }
 
-fn state_cell(delivery: &DeliveryView) -> Cell {
+fn state_cell(delivery: &DeliveryView) -> TableCell {
     let style = match delivery.state {
-        DeliveryState::Waiting => Style::Warn,
-        DeliveryState::Delivered => Style::Good,
-        DeliveryState::Dead => Style::Bad,
-        DeliveryState::Dropped => Style::Dim,
+        DeliveryState::Waiting => TextStyle::Warn,
+        DeliveryState::Delivered => TextStyle::Good,
+        DeliveryState::Dead => TextStyle::Bad,
+        DeliveryState::Dropped => TextStyle::Dim,
     };
-    Cell::styled(delivery.state.as_str(), style)
+    TableCell::styled(delivery.state.as_str(), style)
 }
 
 /// What it is about, and what went wrong.
-fn words(notice: &Notice, delivery: &DeliveryView) -> String {
+fn describe_delivery(notice: &NotificationContent, delivery: &DeliveryView) -> String {
     let about = match notice {
-        Notice::TaskBlocked { of, .. } | Notice::TaskFailed { of, .. } => {
+        NotificationContent::TaskBlocked { of, .. } | NotificationContent::TaskFailed { of, .. } => {
             format!("{} {}", of.task.short(), of.title)
         }
-        Notice::BatchFinished { of, .. } | Notice::BudgetSpent { of, .. } => {
+        NotificationContent::BatchFinished { of, .. } | NotificationContent::BudgetSpent { of, .. } => {
             of.name.clone().unwrap_or_else(|| of.batch.short())
         }
-        Notice::Test { .. } => notice.says(),
+        NotificationContent::Test { .. } => notice.describe(),
     };
     match &delivery.why {
         Some(why) => format!("{about} ({why})"),
@@ -224,15 +230,15 @@ fn words(notice: &Notice, delivery: &DeliveryView) -> String {
 
 /// What is done with what somebody did not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+enum DeadLetterAct {
     Retry,
     Drop,
 }
 
-impl Act {
-    async fn on(
+impl DeadLetterAct {
+    async fn apply(
         self,
-        client: &Client,
+        client: &CoordinatorClient,
         id: NotificationId,
         target: Option<String>,
     ) -> Result<NotificationView, ClientError> {
@@ -242,7 +248,7 @@ impl Act {
         }
     }
 
-    fn says(self, view: &NotificationView) -> String {
+    fn describe(self, view: &NotificationView) -> String {
         let (state, words) = match self {
             Self::Retry => (DeliveryState::Waiting, "is told once more"),
             Self::Drop => (DeliveryState::Dropped, "need not be told to"),
@@ -254,28 +260,28 @@ impl Act {
 }
 
 /// Does it with the one that is named, or with all dead letters: those that refuse are told of, and hold up no other.
-async fn each(
-    cx: &Context,
-    client: &Client,
+async fn apply_act(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     id: Option<String>,
-    act: Act,
+    act: DeadLetterAct,
     target: Option<String>,
-) -> Outcome<Exit> {
+) -> CliResult<ExitKind> {
     let say = |view: &NotificationView| {
-        if cx.json() {
-            display::say_json(view);
+        if cx.is_json() {
+            display::print_json(view);
         } else {
-            display::say(&act.says(view));
+            display::print_line(&act.describe(view));
         }
     };
     if let Some(text) = id {
-        say(&act.on(client, named(client, &text).await?, target).await?);
-        return Ok(Exit::Ok);
+        say(&act.apply(client, resolve_notification(client, &text).await?, target).await?);
+        return Ok(ExitKind::Ok);
     }
     let (mut tried, mut done, mut refused) = (BTreeSet::new(), 0_u64, 0_u64);
     loop {
-        let dead = NotificationQuery { state: Some(DeliveryState::Dead), limit: Some(PAGE) };
-        let page = client.notifications(&dead).await?.notifications;
+        let dead = NotificationQuery { state: Some(DeliveryState::Dead), limit: Some(PAGE_NOTIFICATIONS) };
+        let page = client.list_notifications(&dead).await?.notifications;
         let meant = |one: &NotificationView| {
             one.deliveries.iter().any(|delivery| {
                 delivery.state == DeliveryState::Dead
@@ -289,42 +295,43 @@ async fn each(
             break;
         }
         for id in ids {
-            match act.on(client, id, target.clone()).await {
+            match act.apply(client, id, target.clone()).await {
                 Ok(view) => {
                     done += 1;
                     say(&view);
                 }
                 // It was settled meanwhile, or is for nobody here.
-                Err(ClientError::Refused(problem))
+                Err(ClientError::Problem(problem))
                     if matches!(problem.code, ProblemCode::WrongState | ProblemCode::NotFound) =>
                 {
                     refused += 1;
-                    display::note(&format!("{}: {}", id.short(), problem.detail));
+                    display::print_note(&format!("{}: {}", id.short(), problem.detail));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
     if done + refused == 0 {
-        display::note("there are no dead letters");
+        display::print_note("there are no dead letters");
     }
-    Ok(if refused == 0 { Exit::Ok } else { Exit::Failed })
+    Ok(if refused == 0 { ExitKind::Ok } else { ExitKind::Failed })
 }
 
 /// The notification of this id, or of whose id this is the beginning or the end: among the newest, and the dead letters.
-async fn named(client: &Client, text: &str) -> Outcome<NotificationId> {
+async fn resolve_notification(client: &CoordinatorClient, text: &str) -> CliResult<NotificationId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
     let mut ids = Vec::new();
     for state in [None, Some(DeliveryState::Dead), Some(DeliveryState::Waiting)] {
-        let list = client.notifications(&NotificationQuery { state, limit: Some(PAGE) }).await?;
+        let list =
+            client.list_notifications(&NotificationQuery { state, limit: Some(PAGE_NOTIFICATIONS) }).await?;
         ids.extend(list.notifications.iter().map(|one| one.id));
     }
-    meant(ids, text)
+    find_by_digits(ids, text)
 }
 
-fn meant(mut ids: Vec<NotificationId>, text: &str) -> Outcome<NotificationId> {
+fn find_by_digits(mut ids: Vec<NotificationId>, text: &str) -> CliResult<NotificationId> {
     let digits = text.replace('-', "").to_ascii_lowercase();
     let is_hex = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
     ids.sort_unstable();
@@ -337,39 +344,48 @@ fn meant(mut ids: Vec<NotificationId>, text: &str) -> Outcome<NotificationId> {
         [id] => Ok(id),
         [] => {
             let message = format!("there is no notification `{text}`; `docket notify` lists them");
-            Err(Failure::new(Exit::NotFound, message))
+            Err(CliError::new(ExitKind::NotFound, message))
         }
         [..] => {
             let message = format!("`{text}` begins or ends {} notifications; give more of it", ids.len());
-            Err(Failure::new(Exit::NotFound, message))
+            Err(CliError::new(ExitKind::NotFound, message))
         }
     }
 }
 
-async fn test(cx: &Context, client: &Client, target: Option<String>, is_alone: bool) -> Outcome<Exit> {
+async fn send_test(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    target: Option<String>,
+    is_alone: bool,
+) -> CliResult<ExitKind> {
     let mut view = client.test_notification(&TestNotificationRequest { target }).await?;
     if is_alone {
-        display::note("nobody serves this home: targets are told once `docket up` or `docket serve` does");
+        display::print_note(
+            "nobody serves this home: targets are told once `docket up` or `docket serve` does",
+        );
     }
-    let until = Instant::now() + TRY_TIME_MAX;
+    let until = Instant::now() + TEST_TIMEOUT;
     let is_open = |one: &DeliveryView| one.state == DeliveryState::Waiting && one.attempts == 0;
     while !is_alone && view.deliveries.iter().any(is_open) && Instant::now() < until {
         // Another process tells: there is nothing to wait for but what it wrote.
-        tokio::time::sleep(LOOK_AGAIN).await;
-        let list = client.notifications(&NotificationQuery { state: None, limit: Some(PAGE) }).await?;
+        tokio::time::sleep(TEST_POLL).await;
+        let list = client
+            .list_notifications(&NotificationQuery { state: None, limit: Some(PAGE_NOTIFICATIONS) })
+            .await?;
         let id = view.id;
         view = list.notifications.into_iter().find(|one| one.id == id).unwrap_or(view);
     }
     let taken = view.deliveries.iter().all(|one| one.state == DeliveryState::Delivered);
-    if cx.json() {
-        display::say_json(&view);
+    if cx.is_json() {
+        display::print_json(&view);
     } else {
         for delivery in &view.deliveries {
             let why = delivery.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            display::say(&format!("{}: {}{why}", delivery.target, delivery.state));
+            display::print_line(&format!("{}: {}{why}", delivery.target, delivery.state));
         }
     }
-    Ok(if taken || is_alone { Exit::Ok } else { Exit::Failed })
+    Ok(if taken || is_alone { ExitKind::Ok } else { ExitKind::Failed })
 }
 
 #[cfg(test)]
@@ -377,13 +393,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notification_is_named_by_what_begins_or_ends_its_id() {
+    fn notification_is_found_by_prefix_or_suffix_of_its_id() {
         let ids = [0x0190_0000_0000_0000_0000_0000_0000_00aa, 0x0190_0000_0000_0000_0000_0000_0000_00bb];
         let two = || ids.iter().chain(&ids).map(|id| NotificationId(uuid::Uuid::from_u128(*id))).collect();
-        assert_eq!(meant(two(), "00bb").expect("one").0.as_u128() & 0xff, 0xbb);
-        assert_eq!(meant(two(), "0190").expect_err("two").exit, Exit::NotFound);
+        assert_eq!(find_by_digits(two(), "00bb").expect("one").0.as_u128() & 0xff, 0xbb);
+        assert_eq!(find_by_digits(two(), "0190").expect_err("two").exit, ExitKind::NotFound);
         for bad in ["", "zz", "00cc"] {
-            assert!(meant(two(), bad).expect_err(bad).error.to_string().contains("no notification"));
+            assert!(find_by_digits(two(), bad).expect_err(bad).error.to_string().contains("no notification"));
         }
     }
 }

@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use docket_schema::{
+    api::{QueueView, SetQueueRequest},
     ids::{QueueName, Timestamp},
     task::TaskState,
-    wire::{QueueView, SetQueueRequest},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
-    config::values::period,
-    connect::access::{Access, Need},
-    context::Context,
+    config::values::parse_duration_ms,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
@@ -34,13 +34,13 @@ Examples:
   docket queue pause nightly && docket queue unpause nightly
   docket queue drain default --timeout 30m"
 )]
-pub(crate) struct Args {
+pub(crate) struct QueueArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<QueueCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum QueueCommand {
     /// Every queue with tasks or settings (as without a subcommand)
     #[command(after_help = "Examples:
   docket queue list
@@ -78,98 +78,104 @@ enum What {
         /// The queue
         name: QueueName,
         /// How long to wait at most, as 90s, 30m or 2h [default: for ever]
-        #[arg(long, value_name = "TIME", value_parser = period)]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration_ms)]
         timeout: Option<u64>,
     },
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let need = if matches!(args.what, None | Some(What::List)) { Need::Read } else { Need::Write };
-    let access = Access::open(&cx, need).await?;
+pub(crate) async fn run_queue(cx: CliContext, args: QueueArgs) -> CliResult {
+    let need = if matches!(args.command, None | Some(QueueCommand::List)) {
+        AccessMode::Read
+    } else {
+        AccessMode::Write
+    };
+    let access = Coordinator::connect(&cx, need).await?;
     let set = async |name: &QueueName, paused, running_max| {
         let view = access.client.set_queue(name, &SetQueueRequest { paused, running_max }).await?;
-        said(&cx, &view);
-        Ok::<_, Failure>(view)
+        print_queue(&cx, &view);
+        Ok::<_, CliError>(view)
     };
-    match args.what {
-        None | Some(What::List) => list(&cx, &access.client).await?,
-        Some(What::Pause { name }) => drop(set(&name, Some(true), None).await?),
-        Some(What::Unpause { name }) => drop(set(&name, Some(false), None).await?),
-        Some(What::Set { name, max }) => drop(set(&name, None, Some(max)).await?),
-        Some(What::Drain { name, timeout }) => {
+    match args.command {
+        None | Some(QueueCommand::List) => print_queues(&cx, &access.client).await?,
+        Some(QueueCommand::Pause { name }) => drop(set(&name, Some(true), None).await?),
+        Some(QueueCommand::Unpause { name }) => drop(set(&name, Some(false), None).await?),
+        Some(QueueCommand::Set { name, max }) => drop(set(&name, None, Some(max)).await?),
+        Some(QueueCommand::Drain { name, timeout }) => {
             let until = timeout.map(|ms| Instant::now() + Duration::from_millis(ms));
             let mut view = set(&name, Some(true), None).await?;
-            while view.count(TaskState::Running) > 0 {
+            while view.count_in_state(TaskState::Running) > 0 {
                 if until.is_some_and(|until| Instant::now() >= until) {
-                    let running = view.count(TaskState::Running);
+                    let running = view.count_in_state(TaskState::Running);
                     access.close().await?;
                     let message = format!("{running} tasks of queue {name} run still; it stays paused");
-                    return Err(Failure::new(Exit::Failed, message));
+                    return Err(CliError::new(ExitKind::Failed, message));
                 }
                 tokio::time::sleep(DRAIN_POLL).await;
-                view = one(&access.client, &name).await?.unwrap_or(QueueView { tasks: Vec::new(), ..view });
+                view = find_queue(&access.client, &name)
+                    .await?
+                    .unwrap_or(QueueView { tasks: Vec::new(), ..view });
             }
-            if !cx.json() {
-                display::say(&format!("no task of queue {name} runs"));
+            if !cx.is_json() {
+                display::print_line(&format!("no task of queue {name} runs"));
             }
         }
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-async fn one(client: &Client, name: &QueueName) -> Outcome<Option<QueueView>> {
-    Ok(client.queues().await?.queues.into_iter().find(|queue| queue.name == *name))
+async fn find_queue(client: &CoordinatorClient, name: &QueueName) -> CliResult<Option<QueueView>> {
+    Ok(client.list_queues().await?.queues.into_iter().find(|queue| queue.name == *name))
 }
 
-fn said(cx: &Context, view: &QueueView) {
-    if cx.json() {
-        display::say_json(view);
+fn print_queue(cx: &CliContext, view: &QueueView) {
+    if cx.is_json() {
+        display::print_json(view);
         return;
     }
     let paused = if view.settings.paused { "paused" } else { "open" };
     let max = view.settings.running_max.map_or(String::new(), |max| format!(", at most {max} run at a time"));
-    let running = view.count(TaskState::Running);
+    let running = view.count_in_state(TaskState::Running);
     let run = if running == 1 { "runs" } else { "run" };
-    display::say(&format!("queue {} is {paused}{max}; {running} of its tasks {run}", view.name));
+    display::print_line(&format!("queue {} is {paused}{max}; {running} of its tasks {run}", view.name));
     if view.tasks.is_empty() {
-        display::note("it has no task that has not ended; `docket queue` lists those that have");
+        display::print_note("it has no task that has not ended; `docket queue` lists those that have");
     }
 }
 
-async fn list(cx: &Context, client: &Client) -> Outcome<()> {
-    let queues = client.queues().await?.queues;
-    if cx.json() {
-        queues.iter().for_each(display::say_json);
+async fn print_queues(cx: &CliContext, client: &CoordinatorClient) -> CliResult<()> {
+    let queues = client.list_queues().await?.queues;
+    if cx.is_json() {
+        queues.iter().for_each(display::print_json);
         return Ok(());
     }
     if queues.is_empty() {
-        display::note("no queue has tasks that have not ended, nor settings");
+        display::print_note("no queue has tasks that have not ended, nor settings");
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
     let mut table =
-        Table::new(&["QUEUE", "STATE", "RUNNING", "MAX", "AVAILABLE", "WAITING", "BLOCKED", "OLDEST"]);
+        TextTable::new(&["QUEUE", "STATE", "RUNNING", "MAX", "AVAILABLE", "WAITING", "BLOCKED", "OLDEST"]);
     for queue in &queues {
         let waiting = [TaskState::Pending, TaskState::Scheduled, TaskState::Retryable];
-        let waiting: u64 = waiting.into_iter().map(|state| queue.count(state)).sum();
-        table.row(vec![
-            Cell::new(queue.name.as_str()),
-            Cell::new(if queue.settings.paused { "paused" } else { "open" }),
-            Cell::new(queue.count(TaskState::Running).to_string()),
-            Cell::new(queue.settings.running_max.map_or_else(|| "-".to_owned(), |max| max.to_string())),
-            Cell::new(queue.count(TaskState::Available).to_string()),
-            Cell::new(waiting.to_string()),
-            Cell::new(queue.count(TaskState::Blocked).to_string()),
-            Cell::new(age(queue.oldest_available_at, now)),
+        let waiting: u64 = waiting.into_iter().map(|state| queue.count_in_state(state)).sum();
+        table.add_row(vec![
+            TableCell::new(queue.name.as_str()),
+            TableCell::new(if queue.settings.paused { "paused" } else { "open" }),
+            TableCell::new(queue.count_in_state(TaskState::Running).to_string()),
+            TableCell::new(queue.settings.running_max.map_or_else(|| "-".to_owned(), |max| max.to_string())),
+            TableCell::new(queue.count_in_state(TaskState::Available).to_string()),
+            TableCell::new(waiting.to_string()),
+            TableCell::new(queue.count_in_state(TaskState::Blocked).to_string()),
+            TableCell::new(format_age(queue.oldest_available_at, now)),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
+    display::print_line(table.render(cx.screen).trim_end());
     Ok(())
 }
 
 /// For how long the oldest one could have been leased.
-fn age(at: Option<Timestamp>, now: Timestamp) -> String {
-    at.map_or_else(|| "-".to_owned(), |at| display::duration(now.ms_since(at)))
+fn format_age(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map_or_else(|| "-".to_owned(), |at| display::format_duration(now.ms_since(at)))
 }

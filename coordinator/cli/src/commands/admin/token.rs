@@ -1,16 +1,16 @@
 //! `docket token`: who may call the coordinator.
 
 use docket_schema::{
-    system::{Role, TokenName},
-    wire::{CreateTokenRequest, TOKEN_LIFE_MS_MAX, TokenView},
+    api::{CreateTokenRequest, TOKEN_LIFETIME_MS_MAX, TokenView},
+    system::{TokenName, TokenRole},
 };
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliResult, ExitKind},
     },
 };
 
@@ -35,15 +35,15 @@ Examples:
   docket token revoke ci
   docket logs system/audit"
 )]
-pub(crate) struct Args {
+pub(crate) struct TokenArgs {
     #[command(subcommand)]
-    what: What,
+    command: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum TokenCommand {
     /// Make a token, and show it this once
-    Create(CreateArgs),
+    Create(TokenCreateArgs),
     /// The tokens that were made, without themselves
     #[command(after_help = "Examples:
   docket token list
@@ -62,104 +62,108 @@ enum What {
 #[command(after_help = "Examples:
   docket token create --name ci --role submit --expires 90d
   docket token create --name builder --role worker --json | jq -r .secret")]
-struct CreateArgs {
+struct TokenCreateArgs {
     /// Its name: letters, digits, . _ - after a first letter or digit
-    #[arg(long, value_parser = new_name)]
+    #[arg(long, value_parser = parse_new_name)]
     name: TokenName,
     /// What it is good for: admin, submit, worker, read
-    #[arg(long, value_parser = role)]
-    role: Role,
+    #[arg(long, value_parser = parse_role)]
+    role: TokenRole,
     /// How long: 12h, 90d [default: until it is revoked]
-    #[arg(long, value_name = "TIME", value_parser = life)]
+    #[arg(long, value_name = "TIME", value_parser = parse_lifetime)]
     expires: Option<u64>,
 }
 
-fn new_name(text: &str) -> Result<TokenName, String> {
+fn parse_new_name(text: &str) -> Result<TokenName, String> {
     let name: TokenName =
         text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())?;
-    if name.is_new() { Ok(name) } else { Err("it must begin with a letter or digit".to_owned()) }
+    if name.is_valid_for_creation() {
+        Ok(name)
+    } else {
+        Err("it must begin with a letter or digit".to_owned())
+    }
 }
 
-fn role(text: &str) -> Result<Role, String> {
-    let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
+fn parse_role(text: &str) -> Result<TokenRole, String> {
+    let role = TokenRole::ALL.into_iter().find(|role| role.as_str() == text);
     role.ok_or_else(|| "it is one of admin, submit, worker, read".to_owned())
 }
 
 /// A time as `12h` or `90d`, in milliseconds.
-fn life(text: &str) -> Result<u64, String> {
+fn parse_lifetime(text: &str) -> Result<u64, String> {
     let hours = text.strip_suffix('h').map(|n| (n, 1)).or_else(|| text.strip_suffix('d').map(|n| (n, 24)));
     let ms = hours.and_then(|(n, hours)| n.parse::<u64>().ok()?.checked_mul(hours * HOUR_MS));
-    ms.filter(|ms| (1..=TOKEN_LIFE_MS_MAX).contains(ms))
+    ms.filter(|ms| (1..=TOKEN_LIFETIME_MS_MAX).contains(ms))
         .ok_or_else(|| "it must be hours or days up to ten years, as 12h or 90d".to_owned())
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    match args.what {
-        What::Create(args) => create(&cx, args).await,
-        What::List => list(&cx).await,
-        What::Revoke { name } => revoke(&cx, &name).await,
+pub(crate) async fn run_token(cx: CliContext, args: TokenArgs) -> CliResult {
+    match args.command {
+        TokenCommand::Create(args) => create_token(&cx, args).await,
+        TokenCommand::List => list_tokens(&cx).await,
+        TokenCommand::Revoke { name } => revoke_token(&cx, &name).await,
     }
 }
 
-async fn create(cx: &Context, args: CreateArgs) -> Outcome {
-    let CreateArgs { name, role, expires: expires_in_ms } = args;
-    let access = Access::open(cx, Need::Write).await?;
+async fn create_token(cx: &CliContext, args: TokenCreateArgs) -> CliResult {
+    let TokenCreateArgs { name, role, expires: expires_in_ms } = args;
+    let access = Coordinator::connect(cx, AccessMode::Write).await?;
     let made = access.client.create_token(&CreateTokenRequest { name, role, expires_in_ms }).await?;
     access.close().await?;
-    if cx.json() {
-        display::say_json(&made);
+    if cx.is_json() {
+        display::print_json(&made);
     } else {
         // The one line of standard output, so that it can be taken from there.
-        display::say(&made.secret);
-        display::note(&format!("{}; it is not shown again", told(&made.token)));
+        display::print_line(&made.secret);
+        display::print_note(&format!("{}; it is not shown again", describe_token(&made.token)));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn told(token: &TokenView) -> String {
+fn describe_token(token: &TokenView) -> String {
     let until = token.expires_at.map_or_else(|| "revoked".to_owned(), |at| at.to_string());
     format!("token {} of role {}, good until {until}", token.name, token.role.as_str())
 }
 
-async fn list(cx: &Context) -> Outcome {
-    let access = Access::open(cx, Need::Read).await?;
-    let tokens = access.client.tokens().await?.tokens;
+async fn list_tokens(cx: &CliContext) -> CliResult {
+    let access = Coordinator::connect(cx, AccessMode::Read).await?;
+    let tokens = access.client.list_tokens().await?.tokens;
     access.close().await?;
-    if cx.json() {
+    if cx.is_json() {
         for token in &tokens {
-            display::say_json(token);
+            display::print_json(token);
         }
-        return Ok(Exit::Ok);
+        return Ok(ExitKind::Ok);
     }
     if tokens.is_empty() {
-        display::note("no tokens were made; `docket token create` makes one");
-        return Ok(Exit::Ok);
+        display::print_note("no tokens were made; `docket token create` makes one");
+        return Ok(ExitKind::Ok);
     }
-    let mut table = Table::new(&["NAME", "ROLE", "STATE", "MADE BY", "MADE", "ENDS"]);
+    let mut table = TextTable::new(&["NAME", "ROLE", "STATE", "MADE BY", "MADE", "ENDS"]);
     for token in &tokens {
         let ends = token.revoked_at.or(token.expires_at).map_or_else(|| "-".to_owned(), |at| at.to_string());
-        table.row(vec![
-            Cell::new(token.name.as_str()),
-            Cell::new(token.role.as_str()),
-            Cell::new(token.state.as_str()),
-            Cell::new(&token.created_by),
-            Cell::new(token.created_at.to_string()),
-            Cell::new(ends),
+        table.add_row(vec![
+            TableCell::new(token.name.as_str()),
+            TableCell::new(token.role.as_str()),
+            TableCell::new(token.state.as_str()),
+            TableCell::new(&token.created_by),
+            TableCell::new(token.created_at.to_string()),
+            TableCell::new(ends),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
-    Ok(Exit::Ok)
+    display::print_line(table.render(cx.screen).trim_end());
+    Ok(ExitKind::Ok)
 }
 
-async fn revoke(cx: &Context, name: &TokenName) -> Outcome {
-    let access = Access::open(cx, Need::Write).await?;
+async fn revoke_token(cx: &CliContext, name: &TokenName) -> CliResult {
+    let access = Coordinator::connect(cx, AccessMode::Write).await?;
     let token = access.client.revoke_token(name).await?;
     access.close().await?;
-    if cx.json() {
-        display::say_json(&token);
+    if cx.is_json() {
+        display::print_json(&token);
     } else {
-        display::say(&format!("token {name} is {}", token.state.as_str()));
+        display::print_line(&format!("token {name} is {}", token.state.as_str()));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use docket_schema::wire::WorkerView;
-use docket_worker::client::Client;
+use docket_schema::api::WorkerView;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind},
         worker_faults,
     },
 };
@@ -30,13 +30,13 @@ Examples:
   docket workers drain builder-3 --wait
   docket workers --json | jq -r 'select(.room.full) | .name'"
 )]
-pub(crate) struct Args {
+pub(crate) struct WorkersArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<WorkersCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum WorkersCommand {
     /// Those that are there (as without a subcommand)
     #[command(after_help = "Examples:
   docket workers list
@@ -56,36 +56,44 @@ enum What {
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    match args.what {
-        None | Some(What::List) => {
-            let access = Access::open(&cx, Need::Read).await?;
-            list(&cx, &access).await?;
+pub(crate) async fn run_workers(cx: CliContext, args: WorkersArgs) -> CliResult {
+    match args.command {
+        None | Some(WorkersCommand::List) => {
+            let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+            list_workers(&cx, &access).await?;
             access.close().await?;
         }
-        Some(What::Drain { worker, wait }) => {
-            let access = Access::open(&cx, Need::Write).await?;
-            drain(&cx, &access.client, &worker, wait).await?;
+        Some(WorkersCommand::Drain { worker, wait }) => {
+            let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+            drain_worker(&cx, &access.client, &worker, wait).await?;
             access.close().await?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-async fn list(cx: &Context, access: &Access) -> Outcome<()> {
-    let workers = access.client.status().await?.workers;
-    if cx.json() {
-        workers.iter().for_each(display::say_json);
+async fn list_workers(cx: &CliContext, access: &Coordinator) -> CliResult<()> {
+    let workers = access.client.get_status().await?.workers;
+    if cx.is_json() {
+        workers.iter().for_each(display::print_json);
         return Ok(());
     }
     if workers.is_empty() {
-        let starts = if access.is_alone() { "docket up" } else { "docket worker" };
-        display::note(&format!("no worker was heard of lately; `{starts}` starts one"));
+        let starts = if access.is_local() { "docket up" } else { "docket worker" };
+        display::print_note(&format!("no worker was heard of lately; `{starts}` starts one"));
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
-    let mut table =
-        Table::new(&["NAME", "WORKER", "HOLDS", "SLOTS", "QUEUES", "LABELS", "HEARD OF", "TAKES NO MORE"]);
+    let mut table = TextTable::new(&[
+        "NAME",
+        "WORKER",
+        "HOLDS",
+        "SLOTS",
+        "QUEUES",
+        "LABELS",
+        "HEARD OF",
+        "TAKES NO MORE",
+    ]);
     for worker in &workers {
         let dash = || "-".to_owned();
         let about = worker.about.as_ref();
@@ -93,28 +101,28 @@ async fn list(cx: &Context, access: &Access) -> Outcome<()> {
             [] => "all".to_owned(),
             some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         });
-        table.row(vec![
-            Cell::new(&worker.name),
-            Cell::new(worker.incarnation.short()),
-            Cell::new(worker.held.to_string()),
-            Cell::new(worker.room.as_ref().map_or_else(dash, |room| room.slots.to_string())),
-            Cell::new(queues),
-            Cell::new(about.map_or_else(dash, |about| about.labels.to_string())),
-            Cell::new(format!("{} ago", display::duration(now.ms_since(worker.seen_at)))),
-            Cell::new(match worker.takes_no_more() {
-                Some(_) if worker.drains() && worker.held == 0 => "it has ended".to_owned(),
+        table.add_row(vec![
+            TableCell::new(&worker.name),
+            TableCell::new(worker.incarnation.short()),
+            TableCell::new(worker.held.to_string()),
+            TableCell::new(worker.room.as_ref().map_or_else(dash, |room| room.slots.to_string())),
+            TableCell::new(queues),
+            TableCell::new(about.map_or_else(dash, |about| about.labels.to_string())),
+            TableCell::new(format!("{} ago", display::format_duration(now.ms_since(worker.seen_at)))),
+            TableCell::new(match worker.full_reason() {
+                Some(_) if worker.is_draining() && worker.held == 0 => "it has ended".to_owned(),
                 why => why.unwrap_or_else(dash),
             }),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
-    let faults = worker_faults::describe(&workers);
-    faults.iter().for_each(|line| display::say(line));
+    display::print_line(table.render(cx.screen).trim_end());
+    let faults = worker_faults::describe_worker_faults(&workers);
+    faults.iter().for_each(|line| display::print_line(line));
     Ok(())
 }
 
-async fn drain(cx: &Context, client: &Client, named: &str, wait: bool) -> Outcome<()> {
-    let workers = client.status().await?.workers;
+async fn drain_worker(cx: &CliContext, client: &CoordinatorClient, named: &str, wait: bool) -> CliResult<()> {
+    let workers = client.get_status().await?.workers;
     let is_meant = |worker: &&WorkerView| {
         let id = worker.incarnation.to_string();
         let digits = named.to_ascii_lowercase();
@@ -126,20 +134,20 @@ async fn drain(cx: &Context, client: &Client, named: &str, wait: bool) -> Outcom
             0 => format!("no worker `{named}` was heard of lately; `docket workers` lists them"),
             several => format!("`{named}` fits {several} workers; give more of the id: `docket workers`"),
         };
-        return Err(Failure::new(Exit::NotFound, message));
+        return Err(CliError::new(ExitKind::NotFound, message));
     };
     client.drain_worker(worker.incarnation).await?;
     let mut held = worker.held;
     while wait && held > 0 {
         tokio::time::sleep(DRAIN_POLL).await;
-        let now = client.status().await?.workers;
+        let now = client.get_status().await?.workers;
         held = now.iter().find(|now| now.incarnation == worker.incarnation).map_or(0, |now| now.held);
     }
-    if cx.json() {
+    if cx.is_json() {
         let (incarnation, name) = (worker.incarnation, &worker.name);
-        display::say_json(&serde_json::json!({ "incarnation": incarnation, "name": name, "held": held }));
+        display::print_json(&serde_json::json!({ "incarnation": incarnation, "name": name, "held": held }));
     } else {
-        display::say(&format!(
+        display::print_line(&format!(
             "worker {} {} drains; it holds {held} tasks",
             worker.name,
             worker.incarnation.short()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap_complete::Shell;
 
-use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -12,29 +12,31 @@ use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
   docket completions bash > ~/.local/share/bash-completion/completions/docket
   docket completions zsh > ~/.zfunc/_docket
   docket completions fish > ~/.config/fish/completions/docket.fish")]
-pub(crate) struct Args {
+pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &Args, json: bool, mut command: clap::Command) -> Outcome {
+pub(crate) fn run_completions(args: &CompletionsArgs, json: bool, mut command: clap::Command) -> CliResult {
     if json {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(CliError::new(
+            ExitKind::Usage,
             "a completion script is for a shell, and has no form of JSON; leave --json out",
         ));
     }
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "docket", &mut script);
-    let script = String::from_utf8(script).fail_as(Exit::Failed)?;
-    crate::output::display::say_bytes(shown(args.shell, &script, &hidden(&command)).as_bytes());
-    Ok(Exit::Ok)
+    let script = String::from_utf8(script).fail_as(ExitKind::Failed)?;
+    crate::output::display::print_bytes(
+        remove_hidden_flags(args.shell, &script, &hidden_flags(&command)).as_bytes(),
+    );
+    Ok(ExitKind::Ok)
 }
 
 /// Flags that no help names, and that are nowhere else ones that it names: the library completes them all the same.
-fn hidden(command: &clap::Command) -> BTreeSet<String> {
+fn hidden_flags(command: &clap::Command) -> BTreeSet<String> {
     let (mut hidden, mut named, mut left) = (BTreeSet::new(), BTreeSet::new(), vec![command]);
     while let Some(command) = left.pop() {
         for argument in command.get_arguments() {
@@ -47,7 +49,7 @@ fn hidden(command: &clap::Command) -> BTreeSet<String> {
 }
 
 /// The script without the lines of hidden flags; bash has all flags of a command in one.
-fn shown(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
+fn remove_hidden_flags(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
     let is_hidden = |word: &str| {
         let name = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         let name = name.split(['=', '[', '+']).next().unwrap_or_default();
@@ -56,7 +58,7 @@ fn shown(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
     let mut out = String::with_capacity(script.len());
     for line in script.lines() {
         if shell != Shell::Bash {
-            if !line.split_whitespace().take(FLAG_WORDS).any(is_hidden) {
+            if !line.split_whitespace().take(FLAG_WORDS_MAX).any(is_hidden) {
                 out.push_str(line);
                 out.push('\n');
             }
@@ -77,7 +79,7 @@ fn shown(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
 }
 
 /// Words of a script's line among which its flag is; what comes then is help.
-const FLAG_WORDS: usize = 8;
+const FLAG_WORDS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_shell_is_told_of_a_hidden_flag_and_every_other_flag_stays() {
+    fn completions_omit_only_hidden_flags() {
         let mut command = crate::args::Cli::command();
         let mut long = Vec::new();
         let mut left = vec![&command];
@@ -95,13 +97,13 @@ mod tests {
             long.extend(named.filter_map(|of| of.get_long().map(ToOwned::to_owned)));
             left.extend(command.get_subcommands());
         }
-        let hidden = hidden(&command);
+        let hidden = hidden_flags(&command);
         assert!(hidden.contains("failpoints") && hidden.contains("first-frame"), "{hidden:?}");
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut command, "docket", &mut script);
             let script = String::from_utf8(script).expect("UTF-8");
-            let shown = shown(*shell, &script, &hidden);
+            let shown = remove_hidden_flags(*shell, &script, &hidden);
             let lists = |flag: &str| {
                 let lists = shown.lines().filter(|line| *shell != Shell::Bash || line.contains("opts=\""));
                 lists.into_iter().any(|line| {

@@ -3,30 +3,30 @@
 use std::{path::PathBuf, time::Duration};
 
 use docket_sandbox::{HostReport, Sandbox, probe_host};
-use docket_schema::wire::{ClockHealth, ClockStepState};
+use docket_schema::api::{ClockHealth, ClockStepState};
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     mcp::{self, McpServer},
 };
 use serde::Serialize;
 
 use crate::{
     connect::{
-        access::{Access, Need},
-        local,
+        coordinator::{AccessMode, Coordinator},
+        local_coordinator,
     },
-    context::Context,
-    home::Ownership,
+    context::CliContext,
+    home::HomeOwnership,
     output::{
-        display::{self, Style},
-        fail::{Chain, Exit, FailWith as _, Outcome},
-        worker_faults::describe,
+        display::{self, TextStyle},
+        error::{CauseDisplay, CliResult, ExitKind, FailWith as _},
+        worker_faults::describe_worker_faults,
     },
-    services::supervise,
+    services::worker_supervisor,
 };
 
 /// How long an MCP server is waited for. A run waits for as long as the server's own settings say.
-const SERVER_TIME_MAX: Duration = Duration::from_secs(10);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What coding tasks commonly need. Looked for in PATH, never started.
 const TOOLCHAINS: [&str; 12] =
     ["git", "bwrap", "bash", "python3", "pytest", "ruff", "cargo", "node", "npm", "go", "make", "rg"];
@@ -38,11 +38,11 @@ const TOOLCHAINS: [&str; 12] =
 Examples:
   docket doctor
   docket doctor --json | jq .sandbox_ok")]
-pub(crate) struct Args {}
+pub(crate) struct DoctorArgs {}
 
 /// What was found, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     ok: bool,
     version: &'static str,
     home: PathBuf,
@@ -55,27 +55,27 @@ struct Report {
     sandbox_ok: bool,
     sandbox_missing: Vec<String>,
     host: HostReport,
-    toolchains: Vec<Toolchain>,
+    toolchains: Vec<ToolchainReport>,
     keys: Vec<&'static str>,
-    mcp: Vec<Server>,
+    mcp: Vec<McpServerReport>,
     worker_faults: Vec<String>,
 }
 
 /// An MCP server of the settings, by names alone: values are nobody's to read here.
 #[derive(Debug, Serialize)]
-struct Server {
+struct McpServerReport {
     name: String,
     program: String,
     variables: Vec<String>,
     not_set: Vec<String>,
     /// Whether it was started here, and works.
-    state: ServerState,
+    state: McpServerState,
 }
 
 /// What came of starting an MCP server in an empty workspace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum ServerState {
+enum McpServerState {
     /// It works and offers so many tools.
     Works(usize),
     /// It does not work, for this reason.
@@ -84,8 +84,8 @@ enum ServerState {
     NotTried(&'static str),
 }
 
-impl ServerState {
-    async fn of(cx: &Context, sandbox: Result<&Sandbox, &String>, server: &McpServer) -> Self {
+impl McpServerState {
+    async fn probe(cx: &CliContext, sandbox: Result<&Sandbox, &String>, server: &McpServer) -> Self {
         if server.needs_workspace() {
             return Self::NotTried("its command names files of a workspace");
         }
@@ -93,15 +93,15 @@ impl ServerState {
             Ok(sandbox) => sandbox,
             Err(why) => return Self::Broken(why.clone()),
         };
-        match mcp::probe(sandbox, server, &cx.config.mcp_env(), SERVER_TIME_MAX).await {
+        match mcp::probe_server(sandbox, server, &cx.config.mcp_env(), SERVER_TIMEOUT).await {
             Ok(tools) => Self::Works(tools),
             Err(error) => Self::Broken(error.to_string()),
         }
     }
 }
 
-impl Server {
-    fn of((name, server): (&String, &McpServer), state: ServerState) -> Self {
+impl McpServerReport {
+    fn from_settings((name, server): (&String, &McpServer), state: McpServerState) -> Self {
         let not_set = server.env_from.iter().filter(|name| std::env::var(name).is_err());
         Self {
             name: name.clone(),
@@ -113,46 +113,50 @@ impl Server {
     }
 
     /// All of the settings, each started once.
-    async fn all(cx: &Context) -> Vec<Self> {
+    async fn probe_all(cx: &CliContext) -> Vec<Self> {
         if cx.config.mcp.is_empty() {
             return Vec::new();
         }
-        let folder = cx.home.folder("scratch").map_err(|failure| failure.text(Chain::Hidden));
+        let folder =
+            cx.home.ensure_folder("scratch").map_err(|failure| failure.format_message(CauseDisplay::Hidden));
         let made = match folder {
-            Ok(scratch) => supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch).await,
+            Ok(scratch) => {
+                worker_supervisor::prepare_sandbox((cx.config.sandbox, cx.config.sandbox_limits), scratch)
+                    .await
+            }
             Err(why) => Err(why),
         };
         let mut servers = Vec::new();
         for server in &cx.config.mcp {
             let sandbox = made.as_ref().map(|(sandbox, _folder)| sandbox);
-            servers.push(Self::of(server, ServerState::of(cx, sandbox, server.1).await));
+            servers.push(Self::from_settings(server, McpServerState::probe(cx, sandbox, server.1).await));
         }
         servers
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Toolchain {
+struct ToolchainReport {
     name: &'static str,
     path: Option<PathBuf>,
 }
 
 /// Looks.
-pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
+pub(crate) async fn run_doctor(cx: CliContext, _: DoctorArgs) -> CliResult {
     let host = tokio::task::spawn_blocking(probe_host)
         .await
-        .fail_with(Exit::Failed, || "the host could not be probed".to_owned())?;
-    let (store, store_ok) = match local::open_store(&cx).await {
+        .fail_with(ExitKind::Failed, || "the host could not be probed".to_owned())?;
+    let (store, store_ok) = match local_coordinator::open_store(&cx).await {
         Ok(store) => {
             let text = store.backend().to_owned();
             store.close().await;
             (text, true)
         }
-        Err(failure) => (failure.text(Chain::Hidden), false),
+        Err(failure) => (failure.format_message(CauseDisplay::Hidden), false),
     };
     let owner = match cx.home.ownership()? {
-        Ownership::Owned(owner) => Some(owner),
-        Ownership::Starting | Ownership::Free => None,
+        HomeOwnership::Owned(owner) => Some(owner),
+        HomeOwnership::Starting | HomeOwnership::Free => None,
     };
     // The same rule by which a worker refuses to start.
     let needed = ["userns", "mount", "pid", "net", "ipc", "uts", "seccomp"];
@@ -163,15 +167,15 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
         .filter(|(name, _)| needed.contains(name))
         .map(|(name, why)| format!("{name}: {why}"))
         .collect();
-    let toolchains: Vec<Toolchain> =
-        TOOLCHAINS.iter().map(|name| Toolchain { name, path: find_in_path(name) }).collect();
+    let toolchains: Vec<ToolchainReport> =
+        TOOLCHAINS.iter().map(|name| ToolchainReport { name, path: find_in_path(name) }).collect();
     let git = toolchains.iter().any(|tool| tool.name == "git" && tool.path.is_some());
-    let report = Report {
+    let report = DoctorReport {
         ok: store_ok && missing.is_empty() && git,
         version: env!("CARGO_PKG_VERSION"),
         home: cx.home.path().to_owned(),
         owner_pid: owner.as_ref().map(|owner| owner.pid),
-        clock: clock_of(&cx, owner.as_ref().and_then(|owner| owner.address.as_deref())).await,
+        clock: fetch_clock_health(&cx, owner.as_ref().and_then(|owner| owner.address.as_deref())).await,
         owner_address: owner.and_then(|owner| owner.address),
         store,
         store_ok,
@@ -179,33 +183,33 @@ pub(crate) async fn run(cx: Context, _: Args) -> Outcome {
         sandbox_missing: missing,
         host,
         toolchains,
-        keys: local::KEYS
+        keys: local_coordinator::PROVIDER_KEY_VARS
             .iter()
             .filter(|(_, env)| std::env::var_os(env).is_some())
             .map(|(_, env)| *env)
             .collect(),
-        mcp: Server::all(&cx).await,
-        worker_faults: worker_faults(&cx).await,
+        mcp: McpServerReport::probe_all(&cx).await,
+        worker_faults: fetch_worker_faults(&cx).await,
     };
-    if cx.json() {
-        display::say_json(&report);
+    if cx.is_json() {
+        display::print_json(&report);
     } else {
-        say(&cx, &report);
+        print_report(&cx, &report);
     }
-    Ok(if report.ok { Exit::Ok } else { Exit::Failed })
+    Ok(if report.ok { ExitKind::Ok } else { ExitKind::Failed })
 }
 
 /// What the coordinator at `address` has seen of its clock.
-async fn clock_of(cx: &Context, address: Option<&str>) -> Option<ClockHealth> {
-    let client = Client::new(address?, cx.home.token().ok()?).ok()?;
-    client.ready().await.ok()?.clock
+async fn fetch_clock_health(cx: &CliContext, address: Option<&str>) -> Option<ClockHealth> {
+    let client = CoordinatorClient::new(address?, cx.home.load_or_create_token().ok()?).ok()?;
+    client.check_ready().await.ok()?.clock
 }
 
 /// The steps of a clock in words.
-fn describe_steps(clock: &ClockHealth) -> Option<String> {
+fn describe_clock_steps(clock: &ClockHealth) -> Option<String> {
     let last = clock.last?;
     let (by, direction) =
-        (display::duration(last.by_ms.unsigned_abs()), if last.by_ms < 0 { "back" } else { "ahead" });
+        (display::format_duration(last.by_ms.unsigned_abs()), if last.by_ms < 0 { "back" } else { "ahead" });
     let came = match last.state {
         ClockStepState::Watched => "it is followed if it holds",
         ClockStepState::Followed => {
@@ -224,33 +228,33 @@ fn describe_steps(clock: &ClockHealth) -> Option<String> {
 
 /// What workers said of their faults, where a coordinator answers. Doctor looks at this machine all the same where none
 /// does.
-async fn worker_faults(cx: &Context) -> Vec<String> {
+async fn fetch_worker_faults(cx: &CliContext) -> Vec<String> {
     let is_served = cx.url.is_some()
-        || matches!(cx.home.ownership(), Ok(Ownership::Owned(owner)) if owner.address.is_some());
+        || matches!(cx.home.ownership(), Ok(HomeOwnership::Owned(owner)) if owner.address.is_some());
     if !is_served {
         return Vec::new();
     }
-    let Ok(access) = Access::open(cx, Need::Read).await else { return Vec::new() };
-    let workers = access.client.status().await.map(|status| status.workers).unwrap_or_default();
+    let Ok(access) = Coordinator::connect(cx, AccessMode::Read).await else { return Vec::new() };
+    let workers = access.client.get_status().await.map(|status| status.workers).unwrap_or_default();
     // What was read is read, however the connection ends.
     drop(access.close().await);
-    describe(&workers)
+    describe_worker_faults(&workers)
 }
 
-fn say(cx: &Context, report: &Report) {
+fn print_report(cx: &CliContext, report: &DoctorReport) {
     let mark = |good: bool, text: &str| {
-        let (style, word) = if good { (Style::Good, "ok     ") } else { (Style::Bad, "missing") };
-        display::say(&format!("{}  {}", cx.screen.paint(style, word), display::line(text)));
+        let (style, word) = if good { (TextStyle::Good, "ok     ") } else { (TextStyle::Bad, "missing") };
+        display::print_line(&format!("{}  {}", cx.screen.paint(style, word), display::sanitize_line(text)));
     };
     mark(true, &format!("docket {}, home {}", report.version, report.home.display()));
     mark(report.store_ok, &format!("store: {}", report.store));
     match (&report.owner_pid, &report.owner_address) {
         (Some(pid), Some(address)) => mark(true, &format!("process {pid} serves this home at {address}")),
         (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
-        (None, _) => display::say("-        nobody serves this home; `docket up` does"),
+        (None, _) => display::print_line("-        nobody serves this home; `docket up` does"),
     }
-    if let Some(text) = report.clock.as_ref().and_then(describe_steps) {
-        display::say(&format!("-        {}", display::line(&text)));
+    if let Some(text) = report.clock.as_ref().and_then(describe_clock_steps) {
+        display::print_line(&format!("-        {}", display::sanitize_line(&text)));
     }
     for layer in &report.host.layers {
         let text = match &layer.missing_because {
@@ -260,17 +264,17 @@ fn say(cx: &Context, report: &Report) {
         mark(layer.missing_because.is_none(), &text);
     }
     for lower in &report.host.lower_limits {
-        display::say(&format!("-        sandbox: rlimits: {}", display::line(lower)));
+        display::print_line(&format!("-        sandbox: rlimits: {}", display::sanitize_line(lower)));
     }
     if !report.sandbox_ok {
-        display::say(
+        display::print_line(
             "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",
         );
     }
     for tool in &report.toolchains {
         match &tool.path {
             Some(path) => mark(true, &format!("{}: {}", tool.name, path.display())),
-            None => display::say(&format!("-        {}: not in PATH", tool.name)),
+            None => display::print_line(&format!("-        {}: not in PATH", tool.name)),
         }
     }
     for server in &report.mcp {
@@ -284,14 +288,19 @@ fn say(cx: &Context, report: &Report) {
         };
         let text = format!("MCP server `{}`: {}{given}{lacks}", server.name, server.program);
         match &server.state {
-            ServerState::Works(1) => mark(true, &format!("{text}: works, 1 tool")),
-            ServerState::Works(tools) => mark(true, &format!("{text}: works, {tools} tools")),
-            ServerState::Broken(_) if !server.not_set.is_empty() => mark(false, &text),
-            ServerState::Broken(why) => {
-                mark(false, &format!("{text}: does not work in an empty workspace: {}", display::line(why)));
+            McpServerState::Works(1) => mark(true, &format!("{text}: works, 1 tool")),
+            McpServerState::Works(tools) => mark(true, &format!("{text}: works, {tools} tools")),
+            McpServerState::Broken(_) if !server.not_set.is_empty() => mark(false, &text),
+            McpServerState::Broken(why) => {
+                mark(
+                    false,
+                    &format!("{text}: does not work in an empty workspace: {}", display::sanitize_line(why)),
+                );
             }
-            ServerState::NotTried(_) if !server.not_set.is_empty() => mark(false, &text),
-            ServerState::NotTried(why) => display::say(&format!("-        {text}: not tried, {why}")),
+            McpServerState::NotTried(_) if !server.not_set.is_empty() => mark(false, &text),
+            McpServerState::NotTried(why) => {
+                display::print_line(&format!("-        {text}: not tried, {why}"))
+            }
         }
     }
     report.worker_faults.iter().for_each(|fault| mark(false, fault));
@@ -300,8 +309,8 @@ fn say(cx: &Context, report: &Report) {
     } else {
         format!("{} set", report.keys.join(", "))
     };
-    display::say(&format!("-        model keys: {keys}"));
-    display::say(
+    display::print_line(&format!("-        model keys: {keys}"));
+    display::print_line(
         "-        model protocols: anthropic:NAME, openai:NAME (chat completions), openai-responses:NAME; both of OpenAI's \
          take OPENAI_API_KEY",
     );

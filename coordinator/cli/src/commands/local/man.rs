@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap_mangen::Man;
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -16,7 +16,7 @@ use crate::{
 const HEADING_WORDS_MAX: usize = 3;
 
 /// What stands at the foot of each page: subcommands have no version of their own.
-const SOURCE: &str = concat!("docket ", env!("CARGO_PKG_VERSION"));
+const PAGE_FOOTER: &str = concat!("docket ", env!("CARGO_PKG_VERSION"));
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -28,65 +28,65 @@ Examples:
   docket man | man -l -
   man docket-fork"
 )]
-pub(crate) struct Args {
+pub(crate) struct ManArgs {
     /// Where they are written; the folder is made
     folder: Option<PathBuf>,
 }
 
 /// Writes them.
-pub(crate) fn run(cx: &Context, args: &Args, docket: clap::Command) -> Outcome {
-    let pages = pages(docket).fail_as(Exit::Failed)?;
+pub(crate) fn run_man(cx: &CliContext, args: &ManArgs, docket: clap::Command) -> CliResult {
+    let pages = render_pages(docket).fail_as(ExitKind::Failed)?;
     let Some(folder) = &args.folder else {
-        if cx.json() {
+        if cx.is_json() {
             let message = "--json tells of the pages that were written; name a folder for them: `docket man DIR --json`";
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
         if let Some((_, whole)) = pages.first() {
-            display::say_bytes(whole.as_bytes());
+            display::print_bytes(whole.as_bytes());
         }
-        return Ok(Exit::Ok);
+        return Ok(ExitKind::Ok);
     };
     let failed = || {
         format!("cannot write manual pages into {}; name a folder that you may write to", folder.display())
     };
-    std::fs::create_dir_all(folder).fail_with(Exit::Failed, failed)?;
+    std::fs::create_dir_all(folder).fail_with(ExitKind::Failed, failed)?;
     for (name, page) in &pages {
-        std::fs::write(folder.join(name), page).fail_with(Exit::Failed, failed)?;
+        std::fs::write(folder.join(name), page).fail_with(ExitKind::Failed, failed)?;
     }
-    if cx.json() {
+    if cx.is_json() {
         let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-        display::say_json(&serde_json::json!({ "folder": folder, "pages": names }));
+        display::print_json(&serde_json::json!({ "folder": folder, "pages": names }));
     } else {
-        display::note(&format!("{} manual pages are in {}", pages.len(), folder.display()));
+        display::print_note(&format!("{} manual pages are in {}", pages.len(), folder.display()));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// The pages by their files' names, docket's own first. `help` gets none: it is each command's `--help`.
-fn pages(docket: clap::Command) -> std::io::Result<Vec<(String, String)>> {
-    let mut command = without_help(docket);
+fn render_pages(docket: clap::Command) -> std::io::Result<Vec<(String, String)>> {
+    let mut command = remove_help_command(docket);
     // Gives each command its whole name, `docket-db-backup`.
     command.build();
     let mut pages = Vec::new();
     let mut left = vec![command];
     while let Some(command) = left.pop() {
         left.extend(command.get_subcommands().filter(|of| !of.is_hide_set()).cloned());
-        let page = Man::new(command).source(SOURCE).manual("docket");
+        let page = Man::new(command).source(PAGE_FOOTER).manual("docket");
         let mut text = Vec::new();
         page.render(&mut text)?;
-        pages.push((page.get_filename(), portable(&sections(&String::from_utf8_lossy(&text)))));
+        pages.push((page.get_filename(), escape_non_ascii(&split_sections(&String::from_utf8_lossy(&text)))));
     }
     pages[1..].sort_by(|one, other| one.0.cmp(&other.0));
     Ok(pages)
 }
 
-fn without_help(command: clap::Command) -> clap::Command {
-    command.disable_help_subcommand(true).mut_subcommands(without_help)
+fn remove_help_command(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(remove_help_command)
 }
 
 /// What stands at the end of a help text is one section for the library. Here it is those that readers look for: a line
 /// such as `Examples:` over indented ones begins one, and those stay as they are.
-fn sections(page: &str) -> String {
+fn split_sections(page: &str) -> String {
     let Some((before, rest)) = page.split_once("\n.SH EXTRA\n") else { return page.to_owned() };
     let (extra, after) = rest.find("\n.SH ").map_or((rest, ""), |at| rest.split_at(at));
     let mut out = format!("{before}\n");
@@ -134,7 +134,7 @@ fn sections(page: &str) -> String {
 }
 
 /// Characters beyond ASCII by their numbers: every roff reads those.
-fn portable(page: &str) -> String {
+fn escape_non_ascii(page: &str) -> String {
     let mut out = String::with_capacity(page.len());
     for c in page.chars() {
         if c.is_ascii() {
@@ -157,25 +157,25 @@ mod tests {
     /// What our pages are written in; all of `man`'s own macros and requests that any roff has.
     const MACROS: [&str; 13] = ["TH", "SH", "TP", "PP", "IP", "RS", "RE", "br", "nf", "fi", "ie", "el", "ds"];
 
-    fn commands(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
+    fn collect_page_names(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
         found.insert(format!("{name}.1"));
         for of in command.get_subcommands().filter(|of| !of.is_hide_set() && of.get_name() != "help") {
-            commands(of, &format!("{name}-{}", of.get_name()), found);
+            collect_page_names(of, &format!("{name}-{}", of.get_name()), found);
         }
     }
 
     #[test]
-    fn every_command_has_a_page_that_a_roff_can_read_and_nothing_else_has() {
-        let pages = pages(crate::args::Cli::command()).expect("rendered");
+    fn every_command_has_one_valid_roff_page() {
+        let pages = render_pages(crate::args::Cli::command()).expect("rendered");
         let mut expected = BTreeSet::new();
-        commands(&crate::args::Cli::command(), "docket", &mut expected);
+        collect_page_names(&crate::args::Cli::command(), "docket", &mut expected);
         let names: BTreeSet<String> = pages.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(names, expected);
         assert_eq!(pages[0].0, "docket.1");
         for (name, page) in &pages {
             let title = name.trim_end_matches(".1");
             let starts = |start: &str| page.lines().any(|line| line.starts_with(start));
-            assert!(starts(&format!(".TH {title} 1 ")) && page.contains(SOURCE), "{name}: {page}");
+            assert!(starts(&format!(".TH {title} 1 ")) && page.contains(PAGE_FOOTER), "{name}: {page}");
             let of_name = page.split_once(".SH NAME\n").expect("a name").1.lines().next().unwrap_or_default();
             let escaped = title.replace('-', "\\-");
             let about = of_name.strip_prefix(&format!("{escaped} \\- ")).unwrap_or_default();
@@ -202,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn examples_and_exit_codes_are_sections_of_their_own() {
-        let pages = pages(crate::args::Cli::command()).expect("rendered");
+    fn examples_and_exit_codes_are_separate_sections() {
+        let pages = render_pages(crate::args::Cli::command()).expect("rendered");
         let (_, whole) = &pages[0];
         for section in
             [".SH EXAMPLES\n.nf\n  docket demo", ".SH EXIT STATUS\n.nf\n  0  it worked\n", ".SH VERSION\n"]
         {
             assert!(whole.contains(section), "{section} in {whole}");
         }
-        let page = sections(
+        let page = split_sections(
             "a\n.SH EXTRA\nWords of it,\nand more.\n\nFormats:\n  x  y\n\nSee: that.\n.SH VERSION\n1\n",
         );
         insta::assert_snapshot!(page, @r"

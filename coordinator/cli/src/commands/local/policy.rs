@@ -5,21 +5,21 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use docket_schema::{
     message::{CallId, ToolUse},
-    policy::{Policy, Ruling},
-    run::{RunEvent, RunState, Verdict},
+    policy::{Policy, RuleVerdict},
+    run::{PolicyVerdict, RunEvent, RunState},
 };
-use docket_worker::{client::Lineage, policy};
+use docket_worker::{client::HistoryScope, policy};
 use serde::Serialize;
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, FailWith as _, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -29,19 +29,19 @@ use crate::{
   docket policy check careful.toml -- git push origin main
   docket policy show 3f9c01ab
   docket policy set 3f9c01ab careful.toml")]
-pub(crate) struct Args {
+pub(crate) struct PolicyArgs {
     #[command(subcommand)]
-    what: What,
+    command: PolicyCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum PolicyCommand {
     /// Read a policy and try its rules on their own examples
-    Check(CheckArgs),
+    Check(PolicyCheckArgs),
     /// What is in force in a run, and how often each rule spoke
-    Show(ShowArgs),
+    Show(PolicyShowArgs),
     /// Put a policy in the place of the task's, in a run that has not ended
-    Set(SetArgs),
+    Set(PolicySetArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ Examples:
   docket policy check careful.toml
   docket policy check careful.toml -- git push origin main
   docket policy check careful.toml -- 'cd sub && cargo fetch'")]
-struct CheckArgs {
+struct PolicyCheckArgs {
     /// The file, TOML
     file: PathBuf,
     /// A shell line: what the policy says of it
@@ -63,7 +63,7 @@ struct CheckArgs {
 #[command(after_help = "Examples:
   docket policy show 3f9c01ab
   docket policy show 3f9c01ab --json | jq .verdicts")]
-struct ShowArgs {
+struct PolicyShowArgs {
     /// A run, or a task whose last run is meant
     id: String,
 }
@@ -76,7 +76,7 @@ both the strictest verdict wins. It is the task's from then on: another try, a r
 Examples:
   docket policy set 3f9c01ab careful.toml"
 )]
-struct SetArgs {
+struct PolicySetArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The file, TOML
@@ -84,32 +84,32 @@ struct SetArgs {
 }
 
 /// Carries it out.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    match args.what {
-        What::Check(args) => check(&cx, &args),
-        What::Show(args) => show(&cx, &args).await,
-        What::Set(args) => set(&cx, &args).await,
+pub(crate) async fn run_policy(cx: CliContext, args: PolicyArgs) -> CliResult {
+    match args.command {
+        PolicyCommand::Check(args) => check_policy(&cx, &args),
+        PolicyCommand::Show(args) => show_policy(&cx, &args).await,
+        PolicyCommand::Set(args) => set_policy(&cx, &args).await,
     }
 }
 
 /// Of all calls of tools, how many were refused.
-pub(crate) fn rate(denials: u32, calls: u32) -> f64 {
+pub(crate) fn denial_rate(denials: u32, calls: u32) -> f64 {
     if calls == 0 { 0.0 } else { f64::from(denials) / f64::from(calls) }
 }
 
-const fn word(ruling: Ruling) -> &'static str {
+const fn ruling_word(ruling: RuleVerdict) -> &'static str {
     match ruling {
-        Ruling::Allow => "allow",
-        Ruling::Ask => "ask",
-        Ruling::Deny => "deny",
+        RuleVerdict::Allow => "allow",
+        RuleVerdict::Ask => "ask",
+        RuleVerdict::Deny => "deny",
     }
 }
 
 /// What a policy says of a line.
 #[derive(Debug, Serialize)]
-struct Said {
+struct LineVerdict {
     line: String,
-    verdict: Ruling,
+    verdict: RuleVerdict,
     rule: String,
     about: String,
     reason: String,
@@ -117,29 +117,36 @@ struct Said {
     network: bool,
 }
 
-fn said(policy: Policy, line: String) -> Said {
+fn judge_line(policy: Policy, line: String) -> LineVerdict {
     let args = serde_json::json!({ "command": line });
     let tool =
         ToolUse { call: CallId("check".to_owned()), name: "run_command".to_owned(), args, malformed: None };
     let policies = [policy];
-    let found = policy::judge(&policies, &tool, policy::Reach::Below);
-    let network = policy::network(&policies, &tool, policy::Reach::Below).is_some();
-    Said { line, verdict: found.ruling, rule: found.rule, about: found.about, reason: found.reason, network }
+    let found = policy::evaluate_policies(&policies, &tool, policy::RuleScope::Descendants);
+    let network = policy::network_grant(&policies, &tool, policy::RuleScope::Descendants).is_some();
+    LineVerdict {
+        line,
+        verdict: found.ruling,
+        rule: found.rule_id,
+        about: found.subject,
+        reason: found.reason,
+        network,
+    }
 }
 
-fn check(cx: &Context, args: &CheckArgs) -> Outcome {
-    let policy = policy_file::read(&args.file)?;
+fn check_policy(cx: &CliContext, args: &PolicyCheckArgs) -> CliResult {
+    let policy = policy_file::read_policy_file(&args.file)?;
     let examples: usize = policy.rules.iter().map(|rule| rule.matches.len() + rule.misses.len()).sum();
     let (rules, hosts) =
         (policy.rules.len(), policy.network.as_ref().map_or(0, |network| network.hosts.len()));
-    let said = (!args.line.is_empty()).then(|| said(policy, args.line.join(" ")));
-    if cx.json() {
+    let said = (!args.line.is_empty()).then(|| judge_line(policy, args.line.join(" ")));
+    if cx.is_json() {
         let json = serde_json::json!({ "rules": rules, "examples": examples, "hosts": hosts, "said": said });
-        display::say_json(&json);
-        return Ok(Exit::Ok);
+        display::print_json(&json);
+        return Ok(ExitKind::Ok);
     }
     match said {
-        None => display::say(&format!(
+        None => display::print_line(&format!(
             "{}: {rules} rules, {examples} examples, all as they say; {hosts} hosts of the network",
             args.file.display()
         )),
@@ -147,16 +154,16 @@ fn check(cx: &Context, args: &CheckArgs) -> Outcome {
             let reason = if said.reason.is_empty() { String::new() } else { format!(" ({})", said.reason) };
             let about = if said.about.is_empty() { &said.line } else { &said.about };
             let network = if said.network { "; it gets the network" } else { "" };
-            let said = format!("{} by `{}`{reason}: {about}{network}", word(said.verdict), said.rule);
-            display::say(&display::line(&said));
+            let said = format!("{} by `{}`{reason}: {about}{network}", ruling_word(said.verdict), said.rule);
+            display::print_line(&display::sanitize_line(&said));
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// How often a rule spoke.
 #[derive(Debug, Serialize)]
-struct Count {
+struct VerdictCount {
     verdict: &'static str,
     rule: String,
     calls: u32,
@@ -164,23 +171,25 @@ struct Count {
 
 /// What is in force in a run.
 #[derive(Debug, Serialize)]
-struct InForce {
+struct PolicyInForce {
     run: docket_schema::ids::RunId,
     /// The worker's first, then the task's.
     policies: Vec<Policy>,
-    verdicts: Vec<Count>,
+    verdicts: Vec<VerdictCount>,
     denials: u32,
     policy_denial_rate: f64,
 }
 
-async fn show(cx: &Context, args: &ShowArgs) -> Outcome {
-    let access = Access::open(cx, Need::Read).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
+async fn show_policy(cx: &CliContext, args: &PolicyShowArgs) -> CliResult {
+    let access = Coordinator::connect(cx, AccessMode::Read).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
     let mut state = RunState::default();
     let mut counts: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
-    for event in access.client.all_events(run, Lineage::Whole).await? {
+    for event in access.client.all_events(run, HistoryScope::WithAncestors).await? {
         let typed = state.apply_envelope(&event);
-        typed.fail_with(Exit::Verification, || format!("the log of run {} cannot be folded", run.short()))?;
+        typed.fail_with(ExitKind::Verification, || {
+            format!("the log of run {} cannot be folded", run.short())
+        })?;
         let decoded = <RunEvent as docket_schema::event::TypedEvent>::decode(
             &event.kind,
             event.version,
@@ -188,9 +197,9 @@ async fn show(cx: &Context, args: &ShowArgs) -> Outcome {
         );
         let asked = match decoded {
             Ok(RunEvent::ToolRequested(asked)) => match asked.policy {
-                Verdict::Allow { rule } => ("allow", rule),
-                Verdict::Deny { rule, .. } => ("deny", rule),
-                Verdict::Ask { rule, .. } => ("ask", rule),
+                PolicyVerdict::Allow { rule } => ("allow", rule),
+                PolicyVerdict::Deny { rule, .. } => ("deny", rule),
+                PolicyVerdict::Ask { rule, .. } => ("ask", rule),
             },
             Ok(RunEvent::RunBlocked(blocked)) => match blocked.about {
                 Some(about) => ("ask", about.rule),
@@ -201,57 +210,57 @@ async fn show(cx: &Context, args: &ShowArgs) -> Outcome {
         *counts.entry(asked).or_default() += 1;
     }
     access.close().await?;
-    let verdicts: Vec<Count> =
-        counts.into_iter().map(|((verdict, rule), calls)| Count { verdict, rule, calls }).collect();
+    let verdicts: Vec<VerdictCount> =
+        counts.into_iter().map(|((verdict, rule), calls)| VerdictCount { verdict, rule, calls }).collect();
     let totals = state.totals;
-    let rate = rate(totals.denials, totals.tool_calls);
+    let rate = denial_rate(totals.denials, totals.tool_calls);
     let (policies, denials) = (state.policies, totals.denials);
-    let shown = InForce { run, policies, verdicts, denials, policy_denial_rate: rate };
-    if cx.json() {
-        display::say_json(&shown);
+    let shown = PolicyInForce { run, policies, verdicts, denials, policy_denial_rate: rate };
+    if cx.is_json() {
+        display::print_json(&shown);
     } else {
-        say(cx, &shown)?;
+        print_policy(cx, &shown)?;
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn say(cx: &Context, shown: &InForce) -> Outcome<()> {
+fn print_policy(cx: &CliContext, shown: &PolicyInForce) -> CliResult<()> {
     if shown.policies.is_empty() {
-        display::say("no policy is in force: every call is run");
+        display::print_line("no policy is in force: every call is run");
     }
     for (nth, policy) in shown.policies.iter().enumerate() {
-        display::say(if nth == 0 { "# of its worker" } else { "# of its task" });
-        let text = toml::to_string(policy).fail_as(Exit::Failed)?;
-        display::say(&display::block(text.trim_end()));
+        display::print_line(if nth == 0 { "# of its worker" } else { "# of its task" });
+        let text = toml::to_string(policy).fail_as(ExitKind::Failed)?;
+        display::print_line(&display::sanitize_text(text.trim_end()));
     }
     if !shown.verdicts.is_empty() {
-        let mut table = Table::new(&["VERDICT", "RULE", "CALLS"]);
+        let mut table = TextTable::new(&["VERDICT", "RULE", "CALLS"]);
         for count in &shown.verdicts {
-            table.row(vec![
-                Cell::new(count.verdict),
-                Cell::new(&count.rule),
-                Cell::new(count.calls.to_string()),
+            table.add_row(vec![
+                TableCell::new(count.verdict),
+                TableCell::new(&count.rule),
+                TableCell::new(count.calls.to_string()),
             ]);
         }
-        display::say(table.render(cx.screen).trim_end());
+        display::print_line(table.render(cx.screen).trim_end());
     }
     let percent = shown.policy_denial_rate * 100.0;
-    display::say(&format!("{} calls refused ({percent:.1} of a hundred)", shown.denials));
+    display::print_line(&format!("{} calls refused ({percent:.1} of a hundred)", shown.denials));
     Ok(())
 }
 
-async fn set(cx: &Context, args: &SetArgs) -> Outcome {
-    let policy = policy_file::read(&args.file)?;
-    let access = Access::open(cx, Need::Write).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
+async fn set_policy(cx: &CliContext, args: &PolicySetArgs) -> CliResult {
+    let policy = policy_file::read_policy_file(&args.file)?;
+    let access = Coordinator::connect(cx, AccessMode::Write).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
     access.client.set_policy(run, policy).await?;
     access.close().await?;
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "run": run, "changed": true }));
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "run": run, "changed": true }));
     } else {
-        display::say(&format!("changed; it holds in run {} from its next turn on", run.short()));
+        display::print_line(&format!("changed; it holds in run {} from its next turn on", run.short()));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 #[cfg(test)]
@@ -259,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_whole_and_its_faults_are_told_by_name_and_field() {
+    fn policy_file_errors_name_the_file_and_field() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("p.toml");
         for (text, words) in [
@@ -272,28 +281,31 @@ mod tests {
             ("[network]\nhosts = [\"*\"]", "p.toml: network.hosts[0] must be a host"),
         ] {
             std::fs::write(&file, text).expect("written");
-            let failure = policy_file::read(&file).expect_err(text);
-            assert_eq!(failure.exit, Exit::Usage);
+            let failure = policy_file::read_policy_file(&file).expect_err(text);
+            assert_eq!(failure.exit, ExitKind::Usage);
             let told = format!("{:#}", failure.error);
             assert!(told.contains(words), "{words} in {told}");
         }
-        let none = policy_file::read(&folder.path().join("none")).expect_err("no such file");
+        let none = policy_file::read_policy_file(&folder.path().join("none")).expect_err("no such file");
         assert!(format!("{:#}", none.error).starts_with("there is no file "), "{:#}", none.error);
         let text = "[[rules]]\nid = \"no-push\"\nverdict = \"deny\"\ncommands = [\"git push *\"]\n\
                     [network]\nhosts = [\"crates.io\"]\ncommands = [\"cargo fetch *\"]";
         std::fs::write(&file, text).expect("written");
-        let policy = policy_file::read(&file).expect("a policy");
-        let pushed = said(policy.clone(), "cd a && git push".to_owned());
-        assert_eq!((pushed.verdict, pushed.rule.as_str(), pushed.network), (Ruling::Deny, "no-push", false));
-        let fetched = said(policy, "cargo fetch".to_owned());
+        let policy = policy_file::read_policy_file(&file).expect("a policy");
+        let pushed = judge_line(policy.clone(), "cd a && git push".to_owned());
+        assert_eq!(
+            (pushed.verdict, pushed.rule.as_str(), pushed.network),
+            (RuleVerdict::Deny, "no-push", false)
+        );
+        let fetched = judge_line(policy, "cargo fetch".to_owned());
         assert_eq!(
             (fetched.verdict, fetched.rule.as_str(), fetched.network),
-            (Ruling::Allow, "default", true)
+            (RuleVerdict::Allow, "default", true)
         );
     }
 
     #[test]
-    fn a_rate_is_of_all_calls() {
-        assert_eq!((rate(0, 0), rate(1, 4)), (0.0, 0.25));
+    fn denial_rate_is_a_share_of_all_calls() {
+        assert_eq!((denial_rate(0, 0), denial_rate(1, 4)), (0.0, 0.25));
     }
 }

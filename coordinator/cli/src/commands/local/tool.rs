@@ -4,7 +4,7 @@ use std::io::{BufReader, stdin, stdout};
 
 use docket_edit::edit_jsonl;
 
-use crate::output::fail::{Exit, FailWith as _, Outcome};
+use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -17,33 +17,33 @@ diff, apply_patch text or SEARCH/REPLACE blocks. Each line of standard output is
 Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl"
 )]
-pub(crate) struct Args {
+pub(crate) struct ToolArgs {
     #[command(subcommand)]
-    tool: Tool,
+    tool: ToolCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Tool {
+enum ToolCommand {
     /// The edit engine: search and replace on text that comes with the call
     #[command(name = "edit_file")]
     #[command(after_help = "Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl")]
-    EditFile(EditArgs),
+    EditFile(EditFileArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct EditArgs {
+struct EditFileArgs {
     /// One call a line on standard input, one answer a line on standard output
     #[arg(long, required = true)]
     jsonl: bool,
 }
 
 /// Answers each line.
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run_tool(args: &ToolArgs) -> CliResult {
     match &args.tool {
-        Tool::EditFile(EditArgs { jsonl: _ }) => {
-            edit_jsonl(BufReader::new(stdin().lock()), stdout().lock()).fail_as(Exit::Failed)?;
+        ToolCommand::EditFile(EditFileArgs { jsonl: _ }) => {
+            edit_jsonl(BufReader::new(stdin().lock()), stdout().lock()).fail_as(ExitKind::Failed)?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

@@ -1,26 +1,28 @@
 //! `docket cost`: what model calls cost, as the log says it.
 
-use crate::connect::batches;
+use crate::connect::batch_lookup;
 use docket_schema::{
+    api::CostQuery,
     ids::Timestamp,
-    report::{CallEnd, CostBy, CostExport, CostLine, CostReport, CostSums, RunCost, Week},
-    wire::CostQuery,
+    report::{
+        CostExportLine, CostGrouping, CostLine, CostReport, CostSums, IsoWeek, ModelCallOutcome, RunCost,
+    },
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
     connect::{
-        access::{Access, Need},
-        filter::{Instant, instant},
-        resolve::{self, Named},
+        coordinator::{AccessMode, Coordinator},
+        resolve::{self, ResolvedId},
+        task_filter::{InstantArg, parse_instant},
     },
-    context::Context,
+    context::CliContext,
     history::children,
     output::{
-        display::{self, Cell, Table},
-        fail::{Exit, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliResult, ExitKind},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Flags.
@@ -42,22 +44,22 @@ Examples:
   docket cost --week 2026-W47 --by model --json
   docket cost --since 30d --jsonl > calls.jsonl"
 )]
-pub(crate) struct Args {
+pub(crate) struct CostArgs {
     /// A run, or a task: all its runs; with all that was given away in them
     id: Option<String>,
     /// The tasks of this batch: its name, the last part of it, or its id
     #[arg(long, value_name = "BATCH", conflicts_with = "id")]
     batch: Option<String>,
     /// Calls of this week, as 2026-W47; without one, of this week
-    #[arg(long, value_name = "WEEK", num_args = 0..=1, default_missing_value = "", value_parser = week,
+    #[arg(long, value_name = "WEEK", num_args = 0..=1, default_missing_value = "", value_parser = parse_week,
           conflicts_with_all = ["id", "batch", "since"])]
-    week: Option<WeekTyped>,
+    week: Option<WeekArg>,
     /// Calls since this instant, as 2026-01-31T02:00:00Z or 2026-01-31, or this long ago, as 90m or 2d
-    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with_all = ["id", "batch"])]
-    since: Option<Instant>,
+    #[arg(long, value_name = "TIME", value_parser = parse_instant, conflicts_with_all = ["id", "batch"])]
+    since: Option<InstantArg>,
     /// What makes a line
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: CostGrouping,
     /// A line of JSON for each call, for other programs
     #[arg(long, conflicts_with_all = ["by", "json"])]
     jsonl: bool,
@@ -65,7 +67,7 @@ pub(crate) struct Args {
 
 /// What makes a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum By {
+enum CostGrouping {
     /// What a role asked of a model
     #[default]
     RoleModel,
@@ -81,95 +83,103 @@ enum By {
     Call,
 }
 
-impl From<By> for CostBy {
-    fn from(by: By) -> Self {
+impl From<CostGrouping> for CostGrouping {
+    fn from(by: CostGrouping) -> Self {
         match by {
-            By::RoleModel => Self::RoleModel,
-            By::Role => Self::Role,
-            By::Model => Self::Model,
-            By::Run => Self::Run,
-            By::Task => Self::Task,
-            By::Call => Self::Call,
+            CostGrouping::RoleModel => Self::RoleModel,
+            CostGrouping::Role => Self::Role,
+            CostGrouping::Model => Self::Model,
+            CostGrouping::Run => Self::Run,
+            CostGrouping::Task => Self::Task,
+            CostGrouping::Call => Self::Call,
         }
     }
 }
 
 /// A week as it is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WeekTyped {
-    This,
-    Of(Week),
+enum WeekArg {
+    Current,
+    Named(IsoWeek),
 }
 
-fn week(text: &str) -> Result<WeekTyped, String> {
+fn parse_week(text: &str) -> Result<WeekArg, String> {
     if text.is_empty() {
-        return Ok(WeekTyped::This);
+        return Ok(WeekArg::Current);
     }
-    text.parse().map(WeekTyped::Of).map_err(|_| "it must be an ISO week, as 2026-W47".to_owned())
+    text.parse().map(WeekArg::Named).map_err(|_| "it must be an ISO week, as 2026-W47".to_owned())
 }
 
 /// Tells it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
-    let found = found(&cx, &access.client, &args).await;
+pub(crate) async fn run_cost(cx: CliContext, args: CostArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    let found = fetch_costs(&cx, &access.client, &args).await;
     access.close().await?;
     let runs = found?;
-    let by = if args.jsonl { By::Call } else { args.by };
-    let report = CostReport::of(&runs, by.into());
+    let by = if args.jsonl { CostGrouping::Call } else { args.by };
+    let report = CostReport::from_runs(&runs, by.into());
     if args.jsonl {
         for call in report.lines.iter().filter_map(|line| line.call.as_ref()) {
-            display::say_json(&CostExport::from(call));
+            display::print_json(&CostExportLine::from(call));
         }
-    } else if cx.json() {
-        display::say_json(&report);
+    } else if cx.is_json() {
+        display::print_json(&report);
     } else {
-        show(&cx, &report);
+        print_cost(&cx, &report);
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-async fn found(cx: &Context, client: &Client, args: &Args) -> Outcome<Vec<RunCost>> {
-    let progress = Progress::counting(cx, "runs");
-    let query = CostQuery { calls: args.jsonl || args.by == By::Call, ..CostQuery::default() };
+async fn fetch_costs(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    args: &CostArgs,
+) -> CliResult<Vec<RunCost>> {
+    let progress = ProgressDisplay::counter(cx, "runs");
+    let query = CostQuery { calls: args.jsonl || args.by == CostGrouping::Call, ..CostQuery::default() };
     let Some(id) = &args.id else {
         // What was given away is of the same batch, and its calls have their own time.
-        return pages(&progress, client, window(client, args, query).await?).await;
+        return fetch_pages(&progress, client, time_window(client, args, query).await?).await;
     };
-    let (of, runs) = match resolve::named(client, id).await? {
-        Named::Run(run) => (CostQuery { run: Some(run), ..query.clone() }, vec![run]),
-        Named::Task(task) => {
-            let runs = client.task(task).await?.runs.iter().map(|run| run.id).collect();
+    let (of, runs) = match resolve::resolve_id(client, id).await? {
+        ResolvedId::Run(run) => (CostQuery { run: Some(run), ..query.clone() }, vec![run]),
+        ResolvedId::Task(task) => {
+            let runs = client.get_task(task).await?.runs.iter().map(|run| run.id).collect();
             (CostQuery { task: Some(task), ..query.clone() }, runs)
         }
     };
-    let mut found = pages(&progress, client, of).await?;
-    for child in children::below(client, &runs).await? {
+    let mut found = fetch_pages(&progress, client, of).await?;
+    for child in children::list_descendants(client, &runs).await? {
         let of = CostQuery { task: Some(child.view.task.id), ..query.clone() };
-        found.extend(pages(&progress, client, of).await?);
+        found.extend(fetch_pages(&progress, client, of).await?);
     }
     Ok(found)
 }
 
-async fn window(client: &Client, args: &Args, query: CostQuery) -> Outcome<CostQuery> {
+async fn time_window(client: &CoordinatorClient, args: &CostArgs, query: CostQuery) -> CliResult<CostQuery> {
     if let Some(name) = &args.batch {
-        return Ok(CostQuery { batch: Some(batches::meant(client, name).await?), ..query });
+        return Ok(CostQuery { batch: Some(batch_lookup::resolve_batch(client, name).await?), ..query });
     }
     let now = docket_coordinator::clock::Clock::new().now();
     if let Some(since) = args.since {
-        return Ok(CostQuery { from: Some(since.from(now)), ..query });
+        return Ok(CostQuery { from: Some(since.resolve(now)), ..query });
     }
     let week = match args.week {
-        Some(WeekTyped::Of(week)) => week,
-        Some(WeekTyped::This) | None => Week::of(now),
+        Some(WeekArg::Named(week)) => week,
+        Some(WeekArg::Current) | None => IsoWeek::from_timestamp(now),
     };
     Ok(CostQuery { from: Some(week.begins_at()), until: Some(week.ends_at()), ..query })
 }
 
-async fn pages(progress: &Progress, client: &Client, mut query: CostQuery) -> Outcome<Vec<RunCost>> {
+async fn fetch_pages(
+    progress: &ProgressDisplay,
+    client: &CoordinatorClient,
+    mut query: CostQuery,
+) -> CliResult<Vec<RunCost>> {
     let mut runs = Vec::new();
     loop {
-        let page = client.cost(&query).await?;
-        progress.add(page.runs.len() as u64);
+        let page = client.get_cost(&query).await?;
+        progress.advance(page.runs.len() as u64);
         runs.extend(page.runs);
         match page.next {
             Some(next) => query.after = Some(next),
@@ -179,7 +189,7 @@ async fn pages(progress: &Progress, client: &Client, mut query: CostQuery) -> Ou
 }
 
 /// Money that is known, and that some is not.
-fn money(sums: &CostSums) -> String {
+fn format_money(sums: &CostSums) -> String {
     let known =
         || format!("${}.{:06}", sums.cost_nusd / 1_000_000_000, sums.cost_nusd % 1_000_000_000 / 1000);
     match (sums.answered, sums.unpriced) {
@@ -190,15 +200,15 @@ fn money(sums: &CostSums) -> String {
     }
 }
 
-fn name(line: &CostLine) -> Vec<String> {
+fn line_label(line: &CostLine) -> Vec<String> {
     let mut name = Vec::new();
-    name.extend(line.call.as_ref().map(|call| at(call.at)));
+    name.extend(line.call.as_ref().map(|call| format_second(call.at)));
     name.extend(line.task.filter(|_| line.call.is_none()).map(|task| format!("task {}", task.short())));
     name.extend(line.run.map(|run| format!("run {}", run.short())));
     name.extend(line.call.as_ref().map(|call| match call.end {
-        CallEnd::Answered => call.call.to_string(),
-        CallEnd::Failed => format!("{} failed", call.call),
-        CallEnd::Open => format!("{} open", call.call),
+        ModelCallOutcome::Answered => call.call.to_string(),
+        ModelCallOutcome::Failed => format!("{} failed", call.call),
+        ModelCallOutcome::Open => format!("{} open", call.call),
     }));
     name.extend(line.role.clone());
     name.extend(line.model.as_ref().map(ToString::to_string));
@@ -206,32 +216,32 @@ fn name(line: &CostLine) -> Vec<String> {
 }
 
 /// An instant to the second.
-fn at(at: Timestamp) -> String {
+fn format_second(at: Timestamp) -> String {
     at.to_string().chars().take("2026-01-31T02:00:00".len()).collect()
 }
 
-fn show(cx: &Context, report: &CostReport) {
+fn print_cost(cx: &CliContext, report: &CostReport) {
     let mut table =
-        Table::new(&["CALLS", "FAILED", "IN", "CACHE READ", "CACHE WRITE", "OUT", "TIME", "COST", "OF"]);
+        TextTable::new(&["CALLS", "FAILED", "IN", "CACHE READ", "CACHE WRITE", "OUT", "TIME", "COST", "OF"]);
     let mut row = |sums: &CostSums, of: String| {
         let usage = sums.usage;
-        table.row(vec![
-            Cell::new(sums.calls().to_string()),
-            Cell::new(sums.failed.to_string()),
-            Cell::new(usage.input_tokens.to_string()),
-            Cell::new(usage.cache_read_tokens.to_string()),
-            Cell::new(usage.cache_write_tokens.to_string()),
-            Cell::new(usage.output_tokens.to_string()),
-            Cell::new(display::duration(sums.latency_ms)),
-            Cell::new(money(sums)),
-            Cell::new(of),
+        table.add_row(vec![
+            TableCell::new(sums.call_count().to_string()),
+            TableCell::new(sums.failed.to_string()),
+            TableCell::new(usage.input_tokens.to_string()),
+            TableCell::new(usage.cache_read_tokens.to_string()),
+            TableCell::new(usage.cache_write_tokens.to_string()),
+            TableCell::new(usage.output_tokens.to_string()),
+            TableCell::new(display::format_duration(sums.latency_ms)),
+            TableCell::new(format_money(sums)),
+            TableCell::new(of),
         ]);
     };
     for line in &report.lines {
-        row(&line.sums, name(line).join("  "));
+        row(&line.sums, line_label(line).join("  "));
     }
     row(&report.total, "all".to_owned());
-    display::say(&table.render(cx.screen));
+    display::print_line(&table.render(cx.screen));
     let savings = &report.savings;
     if savings.compared == 0 || savings.cost_nusd == savings.strong_nusd {
         return;
@@ -242,7 +252,7 @@ fn show(cx: &Context, report: &CostReport) {
     let word = if savings.saved_nusd < 0 { "more" } else { "less" };
     let not = match savings.not_compared {
         0 => String::new(),
-        calls => format!(" ({} not compared)", display::count(calls, "call")),
+        calls => format!(" ({} not compared)", display::format_count(calls, "call")),
     };
     let text = format!(
         "{}{percent} {word} than {} alone, which costs {} for the same tokens{not}; taken for granted: {}",
@@ -251,7 +261,7 @@ fn show(cx: &Context, report: &CostReport) {
         dollars(savings.strong_nusd),
         savings.assumes
     );
-    display::say(&cx.screen.prose(&display::line(&text)));
+    display::print_line(&cx.screen.wrap_prose(&display::sanitize_line(&text)));
 }
 
 #[cfg(test)]
@@ -259,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_never_shown_as_nothing() {
+    fn unknown_cost_is_never_shown_as_zero() {
         let sums = |answered, failed, unpriced, cost_nusd| CostSums {
             answered,
             failed,
@@ -275,14 +285,14 @@ mod tests {
             (sums(3, 0, 1, 1_000), "$0.000001 + 1 unknown"),
             (sums(0, 1, 0, 0), "unknown"),
         ] {
-            assert_eq!(money(&sums), shown, "{sums:?}");
+            assert_eq!(format_money(&sums), shown, "{sums:?}");
         }
     }
 
     #[test]
-    fn a_week_is_typed_whole_or_not_at_all() {
-        assert_eq!(week(""), Ok(WeekTyped::This));
-        assert!(matches!(week("2026-W47"), Ok(WeekTyped::Of(_))));
-        assert!(week("47").is_err());
+    fn week_argument_is_complete_or_absent() {
+        assert_eq!(parse_week(""), Ok(WeekArg::Current));
+        assert!(matches!(parse_week("2026-W47"), Ok(WeekArg::Named(_))));
+        assert!(parse_week("47").is_err());
     }
 }

@@ -1,23 +1,23 @@
 //! `docket metrics`: how well tasks went, against their targets, from the log alone.
 
-use crate::connect::batches;
+use crate::connect::batch_lookup;
 use docket_schema::{
-    report::{Metric, MetricView, MetricsReport, Side, Verdict, Week, WeekMetrics},
-    wire::MetricsQuery,
+    api::MetricsQuery,
+    report::{IsoWeek, Metric, MetricView, MetricsReport, TargetBound, TargetVerdict, WeekMetrics},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Cell, Style, Table},
-        fail::{Exit, Outcome},
+        display::{self, TableCell, TextStyle, TextTable},
+        error::{CliResult, ExitKind},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Flags.
@@ -39,7 +39,7 @@ Examples:
   docket metrics 3f9c01ab
   docket metrics --batch todo --json | jq '.all[] | select(.verdict == \"missed\")'"
 )]
-pub(crate) struct Args {
+pub(crate) struct MetricsArgs {
     /// A task, or one of its runs
     #[arg(value_name = "TASK", conflicts_with_all = ["batch", "weeks"])]
     id: Option<String>,
@@ -55,49 +55,53 @@ pub(crate) struct Args {
 }
 
 /// Tells it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
-    let found = found(&cx, &access.client, &args).await;
+pub(crate) async fn run_metrics(cx: CliContext, args: MetricsArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    let found = fetch_report(&cx, &access.client, &args).await;
     access.close().await?;
     let report = found?;
-    if cx.json() {
-        display::say_json(&report);
+    if cx.is_json() {
+        display::print_json(&report);
     } else {
-        show(&cx, &args, &report);
+        print_metrics(&cx, &args, &report);
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-async fn query(client: &Client, args: &Args) -> Outcome<MetricsQuery> {
+async fn build_query(client: &CoordinatorClient, args: &MetricsArgs) -> CliResult<MetricsQuery> {
     let query = MetricsQuery { scripted: args.scripted, ..MetricsQuery::default() };
     if let Some(id) = &args.id {
-        return Ok(MetricsQuery { task: Some(resolve::task(client, id).await?), ..query });
+        return Ok(MetricsQuery { task: Some(resolve::resolve_task(client, id).await?), ..query });
     }
     if let Some(name) = &args.batch {
-        return Ok(MetricsQuery { batch: Some(batches::meant(client, name).await?), ..query });
+        return Ok(MetricsQuery { batch: Some(batch_lookup::resolve_batch(client, name).await?), ..query });
     }
-    let this = Week::of(docket_coordinator::clock::Clock::new().now());
-    let first = this.before(args.weeks - 1);
+    let this = IsoWeek::from_timestamp(docket_coordinator::clock::Clock::new().now());
+    let first = this.weeks_before(args.weeks - 1);
     Ok(MetricsQuery { from: Some(first.begins_at()), until: Some(this.ends_at()), ..query })
 }
 
-async fn found(cx: &Context, client: &Client, args: &Args) -> Outcome<MetricsReport> {
-    let progress = Progress::counting(cx, "tasks");
-    let mut query = query(client, args).await?;
+async fn fetch_report(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    args: &MetricsArgs,
+) -> CliResult<MetricsReport> {
+    let progress = ProgressDisplay::counter(cx, "tasks");
+    let mut query = build_query(client, args).await?;
     let (mut tasks, mut left_out) = (Vec::new(), 0);
     loop {
-        let page = client.metrics(&query).await?;
-        progress.add(page.tasks.len() as u64);
+        let page = client.get_metrics(&query).await?;
+        progress.advance(page.tasks.len() as u64);
         tasks.extend(page.tasks);
         left_out += page.scripted_left_out;
         match page.next {
             Some(next) => query.after = Some(next),
-            None => return Ok(MetricsReport::of(tasks, left_out)),
+            None => return Ok(MetricsReport::from_tasks(tasks, left_out)),
         }
     }
 }
 
-fn value(view: &MetricView) -> String {
+fn format_value(view: &MetricView) -> String {
     match view.value {
         None => "-".to_owned(),
         Some(value) if view.metric.is_time() => format!("{value:.1}"),
@@ -105,50 +109,53 @@ fn value(view: &MetricView) -> String {
     }
 }
 
-fn cell(view: &MetricView) -> Cell {
+fn verdict_cell(view: &MetricView) -> TableCell {
     let (sign, style) = match view.verdict {
-        Verdict::Met => ("+", Style::Good),
-        Verdict::Missed => ("!", Style::Bad),
-        Verdict::NotMeasured => return Cell::styled("-", Style::Dim),
+        TargetVerdict::Met => ("+", TextStyle::Good),
+        TargetVerdict::Missed => ("!", TextStyle::Bad),
+        TargetVerdict::NotMeasured => return TableCell::styled("-", TextStyle::Dim),
     };
-    Cell::styled(format!("{sign} {}", value(view)), style)
+    TableCell::styled(format!("{sign} {}", format_value(view)), style)
 }
 
-fn target(view: &MetricView) -> String {
+fn format_target(view: &MetricView) -> String {
     let side = match view.side {
-        Side::AtLeast => ">=",
-        Side::AtMost => "<=",
+        TargetBound::AtLeast => ">=",
+        TargetBound::AtMost => "<=",
     };
     format!("{side} {}", view.target)
 }
 
 /// The row of tasks that were completed and that nothing verified: a count, without a target.
-fn unverified(report: &MetricsReport, weeks: Option<&[WeekMetrics]>) -> Vec<Cell> {
+fn unverified_row(report: &MetricsReport, weeks: Option<&[WeekMetrics]>) -> Vec<TableCell> {
     let cell = |count: u64| match count {
-        0 => Cell::new("0"),
-        _ => Cell::styled(count.to_string(), Style::Bad),
+        0 => TableCell::new("0"),
+        _ => TableCell::styled(count.to_string(), TextStyle::Bad),
     };
-    let weeks = weeks.into_iter().flat_map(shown).map(|of| cell(of.unverified));
-    [Cell::new("unverified"), Cell::new(""), cell(report.unverified)].into_iter().chain(weeks).collect()
+    let weeks = weeks.into_iter().flat_map(last_weeks).map(|of| cell(of.unverified));
+    [TableCell::new("unverified"), TableCell::new(""), cell(report.unverified)]
+        .into_iter()
+        .chain(weeks)
+        .collect()
 }
 
 /// The last weeks.
-fn shown(weeks: &[WeekMetrics]) -> &[WeekMetrics] {
+fn last_weeks(weeks: &[WeekMetrics]) -> &[WeekMetrics] {
     &weeks[weeks.len().saturating_sub(WEEKS_SHOWN_MAX)..]
 }
 
 /// Weeks that fit beside each other.
 const WEEKS_SHOWN_MAX: usize = 6;
 
-fn show(cx: &Context, args: &Args, report: &MetricsReport) {
-    let columns: Vec<(String, &[MetricView])> = shown(&report.weeks)
+fn print_metrics(cx: &CliContext, args: &MetricsArgs, report: &MetricsReport) {
+    let columns: Vec<(String, &[MetricView])> = last_weeks(&report.weeks)
         .iter()
         .map(|of| {
             let week = of.week.map_or_else(|| "not ended".to_owned(), |week| week.to_string());
             (format!("{week} ({})", of.tasks), of.metrics.as_slice())
         })
         .collect();
-    let mut table = Table::new(match columns.len() {
+    let mut table = TextTable::new(match columns.len() {
         0 | 1 => &["METRIC", "TARGET", "ALL"],
         2 => &["METRIC", "TARGET", "ALL", "", ""],
         3 => &["METRIC", "TARGET", "ALL", "", "", ""],
@@ -158,27 +165,29 @@ fn show(cx: &Context, args: &Args, report: &MetricsReport) {
     });
     let several = columns.len() > 1;
     if several {
-        let mut names = vec![Cell::new(""), Cell::new(""), Cell::new(report.tasks.len().to_string())];
-        names.extend(columns.iter().map(|(name, _)| Cell::new(name)));
-        table.row(names);
+        let mut names =
+            vec![TableCell::new(""), TableCell::new(""), TableCell::new(report.tasks.len().to_string())];
+        names.extend(columns.iter().map(|(name, _)| TableCell::new(name)));
+        table.add_row(names);
     }
     for (nth, metric) in Metric::ALL.into_iter().enumerate() {
         let Some(all) = report.all.get(nth) else { continue };
-        let mut cells = vec![Cell::new(metric.as_str()), Cell::new(target(all)), cell(all)];
+        let mut cells =
+            vec![TableCell::new(metric.as_str()), TableCell::new(format_target(all)), verdict_cell(all)];
         if several {
-            cells.extend(columns.iter().filter_map(|(_, views)| views.get(nth)).map(cell));
+            cells.extend(columns.iter().filter_map(|(_, views)| views.get(nth)).map(verdict_cell));
         }
-        table.row(cells);
+        table.add_row(cells);
     }
-    table.row(unverified(report, several.then_some(report.weeks.as_slice())));
-    display::say(&table.render(cx.screen));
-    let mut said = display::count(report.tasks.len() as u64, "task");
+    table.add_row(unverified_row(report, several.then_some(report.weeks.as_slice())));
+    display::print_line(&table.render(cx.screen));
+    let mut said = display::format_count(report.tasks.len() as u64, "task");
     if args.id.is_none() && args.batch.is_none() {
-        said.push_str(&format!(" ended in {}", display::count(args.weeks.into(), "week")));
+        said.push_str(&format!(" ended in {}", display::format_count(args.weeks.into(), "week")));
     }
     if report.scripted_left_out > 0 {
-        let left_out = display::count(report.scripted_left_out, "scripted task");
+        let left_out = display::format_count(report.scripted_left_out, "scripted task");
         said.push_str(&format!("; {left_out} left out, `--scripted` counts them"));
     }
-    display::say(&cx.screen.prose(&said));
+    display::print_line(&cx.screen.wrap_prose(&said));
 }

@@ -1,17 +1,17 @@
 //! `docket accept`: a person takes a result, and what the task was to give is delivered.
 
-use docket_schema::task::Delivery;
+use docket_schema::task::DeliveryMode;
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
-    delivery::{self, Ask},
+    context::CliContext,
+    delivery::{self, DeliveryRequest},
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
 };
 
@@ -26,7 +26,7 @@ Examples:
   docket accept 3f9c01ab
   docket accept 3f9c01ab --comment \"merged by hand\""
 )]
-pub(crate) struct Args {
+pub(crate) struct AcceptArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// A word about it, for the log
@@ -35,35 +35,37 @@ pub(crate) struct Args {
 }
 
 /// Accepts it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let before = access.client.task(access.client.run(run).await?.task).await?.task;
+pub(crate) async fn run_accept(cx: CliContext, args: AcceptArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let before = access.client.get_task(access.client.get_run(run).await?.task).await?.task;
     let task = access.client.accept(run, &args.comment).await?;
-    if !cx.json() {
-        display::say(&format!("task {}: run {} is accepted", task.id.short(), run.short()));
+    if !cx.is_json() {
+        display::print_line(&format!("task {}: run {} is accepted", task.id.short(), run.short()));
     }
-    let source = delivery::source_of(&task);
-    let wanted = task.spec.delivery();
+    let source = delivery::local_source_folder(&task);
+    let wanted = task.spec.delivery_mode();
     match (wanted, source) {
         // Settled by whoever said so.
         _ if before.is_undelivered() => {}
-        (Delivery::Patch, _) => {}
-        (Delivery::Branch | Delivery::Push, Some(repository)) => {
-            let push = (wanted == Delivery::Push).then_some(cx.config.delivery.remote.as_str());
-            let ask = Ask { push, ..Ask::of(&task, run, &repository) };
-            let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
-            if !cx.json() {
-                delivery::say(&cx, &ask, &done);
+        (DeliveryMode::Patch, _) => {}
+        (DeliveryMode::Branch | DeliveryMode::Push, Some(repository)) => {
+            let push = (wanted == DeliveryMode::Push).then_some(cx.config.delivery.remote.as_str());
+            let ask = DeliveryRequest { push, ..DeliveryRequest::new(&task, run, &repository) };
+            let done = delivery::deliver_or_wait(&cx, &access.client, &ask).await?;
+            if !cx.is_json() {
+                delivery::print_delivery(&cx, &ask, &done);
             }
         }
-        (Delivery::Branch | Delivery::Push, None) => {
-            display::note("its repository is not on this machine; `docket apply` delivers where it is");
+        (DeliveryMode::Branch | DeliveryMode::Push, None) => {
+            display::print_note("its repository is not on this machine; `docket apply` delivers where it is");
         }
     }
-    if cx.json() {
-        display::say_json(&crate::output::task_rows::Row::of(&access.client.task(task.id).await?.task));
+    if cx.is_json() {
+        display::print_json(&crate::output::task_rows::TaskRow::from_task(
+            &access.client.get_task(task.id).await?.task,
+        ));
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

@@ -6,14 +6,14 @@ use docket_schema::{ids::RunId, task::TaskRecord};
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
-    delivery::{self, Ask},
+    context::CliContext,
+    delivery::{self, DeliveryRequest},
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
@@ -31,9 +31,9 @@ Examples:
   docket apply 3f9c01ab --on-base --branch fix/rounding   merge it yourself
   docket apply 3f9c01ab --work-tree                       into the files that are checked out, no commit"
 )]
-pub(crate) struct Args {
+pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    what: What,
+    result: ResultArgs,
     /// Change the files that are checked out, and commit nothing: all of it, or nothing where it does not fit
     #[arg(long, conflicts_with_all = ["branch", "on_base", "replace"])]
     work_tree: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 /// Which result, and where to: for `apply` and `push`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct What {
+pub(crate) struct ResultArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The branch [default: the task's, or docket/ID]
@@ -59,67 +59,66 @@ pub(crate) struct What {
 }
 
 /// A result that was named.
-pub(crate) struct Found {
+pub(crate) struct FoundResult {
     pub(crate) task: TaskRecord,
     pub(crate) run: RunId,
     pub(crate) repository: PathBuf,
 }
 
-impl What {
+impl ResultArgs {
     /// Finds it.
-    pub(crate) async fn find(&self, access: &Access) -> Outcome<Found> {
-        let run = resolve::run(&access.client, &self.id).await?;
-        let task = access.client.task(access.client.run(run).await?.task).await?.task;
+    pub(crate) async fn find(&self, access: &Coordinator) -> CliResult<FoundResult> {
+        let run = resolve::resolve_run(&access.client, &self.id).await?;
+        let task = access.client.get_task(access.client.get_run(run).await?.task).await?.task;
         let source = task.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
-        let repository =
-            self.repo.clone().or(source).ok_or_else(|| {
-                Failure::new(Exit::Refused, "the task has no repository; name one with --repo")
-            })?;
-        Ok(Found { task, run, repository })
+        let repository = self.repo.clone().or(source).ok_or_else(|| {
+            CliError::new(ExitKind::Refused, "the task has no repository; name one with --repo")
+        })?;
+        Ok(FoundResult { task, run, repository })
     }
 
     /// What is asked of it.
-    pub(crate) fn ask<'a>(&self, found: &'a Found) -> Ask<'a> {
-        let ask = Ask::of(&found.task, found.run, &found.repository);
+    pub(crate) fn delivery_request<'a>(&self, found: &'a FoundResult) -> DeliveryRequest<'a> {
+        let ask = DeliveryRequest::new(&found.task, found.run, &found.repository);
         let branch = self.branch.clone().unwrap_or_else(|| ask.branch.clone());
-        Ask { branch, on_base: self.on_base, replace: self.replace, ..ask }
+        DeliveryRequest { branch, on_base: self.on_base, replace: self.replace, ..ask }
     }
 }
 
 /// Makes the branch, or changes the files.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run_apply(cx: CliContext, args: ApplyArgs) -> CliResult {
     let access = match args.work_tree {
-        true => Access::to_read(&cx, &args.what.id).await?,
-        false => Access::open(&cx, Need::Write).await?,
+        true => Coordinator::connect_for_reading(&cx, &args.result.id).await?,
+        false => Coordinator::connect(&cx, AccessMode::Write).await?,
     };
-    let found = args.what.find(&access).await?;
+    let found = args.result.find(&access).await?;
     if args.work_tree {
-        let (result, _) = delivery::result_of(&cx, &access.client, found.run).await?;
+        let (result, _) = delivery::build_run_result(&cx, &access.client, found.run).await?;
         let applied = result.apply_to_files(&found.repository).await.map_err(|error| {
             let message = format!(
                 "the files that are checked out are as they were: {error}; commit or stash what you changed there, or \
                  give it a branch with --branch NAME"
             );
-            Failure { exit: Exit::Refused, error: anyhow::Error::new(error).context(message) }
+            CliError { exit: ExitKind::Refused, error: anyhow::Error::new(error).context(message) }
         })?;
         access.close().await?;
-        let place = display::line(&found.repository.to_string_lossy()).into_owned();
-        if cx.json() {
-            display::say_json(
+        let place = display::sanitize_line(&found.repository.to_string_lossy()).into_owned();
+        if cx.is_json() {
+            display::print_json(
                 &serde_json::json!({ "task": found.task.id, "run": found.run, "work_tree": place }),
             );
         } else {
             let already = if applied { "" } else { " already" };
-            display::say(&format!(
+            display::print_line(&format!(
                 "the files of {place} have{already} what run {} changed",
                 found.run.short()
             ));
         }
-        return Ok(Exit::Ok);
+        return Ok(ExitKind::Ok);
     }
-    let ask = args.what.ask(&found);
-    let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
+    let ask = args.result.delivery_request(&found);
+    let done = delivery::deliver_or_wait(&cx, &access.client, &ask).await?;
     access.close().await?;
-    delivery::say(&cx, &ask, &done);
-    Ok(Exit::Ok)
+    delivery::print_delivery(&cx, &ask, &done);
+    Ok(ExitKind::Ok)
 }

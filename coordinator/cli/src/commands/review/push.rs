@@ -1,11 +1,11 @@
 //! `docket push`: what a run changed, as a branch of its repository's remote.
 
 use crate::{
-    commands::review::apply::What,
-    connect::access::{Access, Need},
-    context::Context,
-    delivery::{self, Ask},
-    output::fail::{Exit, Outcome},
+    commands::review::apply::ResultArgs,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
+    delivery::{self, DeliveryRequest},
+    output::error::{CliResult, ExitKind},
 };
 
 /// Flags.
@@ -20,22 +20,22 @@ Examples:
   docket push 3f9c01ab
   docket push 3f9c01ab --remote fork --branch fix/rounding"
 )]
-pub(crate) struct Args {
+pub(crate) struct PushArgs {
     #[command(flatten)]
-    what: What,
+    result: ResultArgs,
     /// The remote [default: `delivery.remote` of docket.toml, origin]
     #[arg(long, value_name = "NAME")]
     remote: Option<String>,
 }
 
 /// Pushes it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let found = args.what.find(&access).await?;
+pub(crate) async fn run_push(cx: CliContext, args: PushArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let found = args.result.find(&access).await?;
     let remote = args.remote.unwrap_or_else(|| cx.config.delivery.remote.clone());
-    let ask = Ask { push: Some(&remote), ..args.what.ask(&found) };
-    let done = delivery::deliver_now(&cx, &access.client, &ask).await?;
+    let ask = DeliveryRequest { push: Some(&remote), ..args.result.delivery_request(&found) };
+    let done = delivery::deliver_or_wait(&cx, &access.client, &ask).await?;
     access.close().await?;
-    delivery::say(&cx, &ask, &done);
-    Ok(Exit::Ok)
+    delivery::print_delivery(&cx, &ask, &done);
+    Ok(ExitKind::Ok)
 }

@@ -1,19 +1,19 @@
 //! `docket reject`: a person does not take a result; a new run goes on from it and is told why.
 
-use docket_schema::task::{DeliveryBlockedWhy, Judged, TaskDeliveryBlocked, TaskRecord};
-use docket_worker::client::Client;
+use docket_schema::task::{DeliveryBlockedReason, ResultReview, TaskDeliveryBlocked, TaskRecord};
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
     commands::runs::resume,
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     delivery,
     output::{
         display,
-        fail::{Exit, FailWith as _, Outcome},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -31,7 +31,7 @@ still works on the files as they were when the task began.
 Examples:
   docket reject 3f9c01ab --comment \"The flag is named --iso, and the README says nothing of it.\""
 )]
-pub(crate) struct Args {
+pub(crate) struct RejectArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// What is wrong, for the model
@@ -40,51 +40,53 @@ pub(crate) struct Args {
 }
 
 /// Rejects it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let task = access.client.task(access.client.run(run).await?.task).await?.task;
-    let said = delivery::deliveries(&access.client, task.id).await?;
+pub(crate) async fn run_reject(cx: CliContext, args: RejectArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let task = access.client.get_task(access.client.get_run(run).await?.task).await?.task;
+    let said = delivery::fetch_deliveries(&access.client, task.id).await?;
     let beside = match said.blocked.as_ref().filter(|blocked| blocked.run == run) {
-        Some(blocked) => conflict(&cx, &access.client, &task, blocked).await?,
+        Some(blocked) => describe_conflict(&cx, &access.client, &task, blocked).await?,
         None => None,
     };
-    if let Some(Judged::Accepted(accepted)) = said.judged.filter(|_| said.blocked.is_none())
+    if let Some(ResultReview::Accepted(accepted)) = said.review.filter(|_| said.blocked.is_none())
         && accepted.run == run
     {
-        let by = display::line(&accepted.by).into_owned();
-        display::note(&format!("{by} had accepted it; it is rejected all the same"));
+        let by = display::sanitize_line(&accepted.by).into_owned();
+        display::print_note(&format!("{by} had accepted it; it is rejected all the same"));
     }
     let made = access.client.reject(run, &args.comment, beside).await?;
-    if cx.json() {
-        display::say_json(&crate::output::task_rows::Row::of(&access.client.task(made.task).await?.task));
+    if cx.is_json() {
+        display::print_json(&crate::output::task_rows::TaskRow::from_task(
+            &access.client.get_task(made.task).await?.task,
+        ));
     } else {
-        resume::say(&cx, &made);
+        resume::print_resumed(&cx, &made);
     }
-    if access.is_alone() {
-        display::note("nobody works here now; `docket up` starts workers");
+    if access.is_local() {
+        display::print_note("nobody works here now; `docket up` starts workers");
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// What the result conflicts with, for the model: its workspace shows the files as they were when the task began, and
 /// what came onto the branch meanwhile it sees nowhere else.
-async fn conflict(
-    cx: &Context,
-    client: &Client,
+async fn describe_conflict(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     task: &TaskRecord,
     blocked: &TaskDeliveryBlocked,
-) -> Outcome<Option<String>> {
+) -> CliResult<Option<String>> {
     let git = task.spec.base.git.as_ref();
-    let (DeliveryBlockedWhy::Conflict, Some(onto), Some(repository)) =
-        (blocked.why, git.and_then(|git| git.branch.as_deref()), delivery::source_of(task))
+    let (DeliveryBlockedReason::Conflict, Some(onto), Some(repository)) =
+        (blocked.why, git.and_then(|git| git.branch.as_deref()), delivery::local_source_folder(task))
     else {
         return Ok(None);
     };
-    let (result, _) = delivery::result_of(cx, client, blocked.run).await?;
-    let patch = result.came_meanwhile(&repository, onto, &blocked.paths, PATCH_BYTES_MAX).await;
-    let Some(patch) = patch.fail_as(Exit::Failed)? else { return Ok(None) };
+    let (result, _) = delivery::build_run_result(cx, client, blocked.run).await?;
+    let patch = result.diff_upstream(&repository, onto, &blocked.paths, PATCH_BYTES_MAX).await;
+    let Some(patch) = patch.fail_as(ExitKind::Failed)? else { return Ok(None) };
     Ok(Some(format!(
         "The result could not be merged: since the task began `{onto}` has gone on, and conflicts with it in {}. Your \
          workspace has your change on the files as they were when the task began. This is what came onto `{onto}` in them:\n\n\

@@ -3,31 +3,32 @@
 use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     ids::{RunId, Seq},
 };
 use docket_worker::workspace::{
-    BlameError, BlamedLine, Cause, Contents, Standing, Touch, blame, standing_at, touches,
+    BlameError, BlamedLine, ChangeCause, ContentReader, PathChangeEvent, PathState, blame, path_changes,
+    path_state_at,
 };
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::{
-    connect::{access::Access, resolve},
-    context::Context,
+    connect::{coordinator::Coordinator, resolve},
+    context::CliContext,
     history::{
-        blobs::Remote,
-        past::{After, Past, path_in_tree},
+        blobs::RemoteBlobs,
+        recorded_run::{RecordedRun, RunAtTurn, parse_tree_path},
     },
     output::{
-        display::{self, Style, fit},
-        events,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        display::{self, TextStyle, truncate_to_width},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
+        event_format,
     },
 };
 
 /// Columns that the left side, which says who wrote a line, takes at most: the line itself matters as much.
-const WHO_COLUMNS_MAX: usize = 64;
+const AUTHOR_COLUMNS_MAX: usize = 64;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ Examples:
   docket blame 3f9c01ab src/main.rs --turn 4
   docket blame 3f9c01ab src/main.rs --json | jq 'select(.turn == 4)'"
 )]
-pub(crate) struct Args {
+pub(crate) struct BlameArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// A file in the run's workspace
@@ -54,9 +55,9 @@ pub(crate) struct Args {
 
 /// A line as `--json` shows it: flat, and stable.
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct BlameRow<'a> {
     run: RunId,
-    path: &'a WorkPath,
+    path: &'a WorkspacePath,
     /// From 1.
     line: usize,
     /// The turn that wrote it; null for the base.
@@ -76,80 +77,87 @@ struct Row<'a> {
 }
 
 /// Shows who wrote what.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let Some(path) = path_in_tree(&args.path)? else {
-        return Err(Failure::new(Exit::Usage, "`.` is a folder, and only files have lines; name a file"));
+pub(crate) async fn run_blame(cx: CliContext, args: BlameArgs) -> CliResult {
+    let Some(path) = parse_tree_path(&args.path)? else {
+        return Err(CliError::new(
+            ExitKind::Usage,
+            "`.` is a folder, and only files have lines; name a file",
+        ));
     };
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let past = Past::open(&cx, &access.client, run).await?;
-    let after = past.after(args.turn)?;
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let past = RecordedRun::open(&cx, &access.client, run).await?;
+    let after = past.at_turn(args.turn)?;
     after.note_if_open();
-    match standing_at(&after.tree, Some(&path)) {
-        None => return Err(past.not_there(&path, &after)),
-        Some(Standing::Folder { .. }) => return Err(refused(&path, BlameError::NoFile("folder"))),
-        Some(Standing::File(_) | Standing::Link(_)) => {}
+    match path_state_at(&after.tree, Some(&path)) {
+        None => return Err(past.path_missing_error(&path, &after)),
+        Some(PathState::Folder { .. }) => return Err(blame_error(&path, BlameError::NotAFile("folder"))),
+        Some(PathState::File(_) | PathState::Link(_)) => {}
     }
-    let touches = touches_until(&past, &after, &path)?;
-    let blobs = Remote(&access.client);
+    let touches = path_changes_until(&past, &after, &path)?;
+    let blobs = RemoteBlobs(&access.client);
     let base = past.base.manifest().entries.get(&path).copied();
-    let lines = blame(base, &touches, &Contents::new(&past.base, &blobs)).await;
-    let lines = lines.map_err(|error| refused(&path, error))?;
+    let lines = blame(base, &touches, &ContentReader::new(&past.base, &blobs)).await;
+    let lines = lines.map_err(|error| blame_error(&path, error))?;
     access.close().await?;
-    if cx.json() {
-        let rows = lines.iter().enumerate().map(|(at, line)| row(&past, &path, at + 1, line, &touches));
-        rows.for_each(|row| display::say_json(&row));
+    if cx.is_json() {
+        let rows = lines.iter().enumerate().map(|(at, line)| blame_row(&past, &path, at + 1, line, &touches));
+        rows.for_each(|row| display::print_json(&row));
     } else {
-        say(&cx, &past, &lines, &touches);
+        print_blame(&cx, &past, &lines, &touches);
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn refused(path: &WorkPath, error: BlameError) -> Failure {
-    let message = format!("`{}` cannot be blamed: {error}", display::line(&path.to_string()));
+fn blame_error(path: &WorkspacePath, error: BlameError) -> CliError {
+    let message = format!("`{}` cannot be blamed: {error}", display::sanitize_line(&path.to_string()));
     match error {
         BlameError::Contents(cause) => {
             let error = anyhow::Error::from(cause).context(message);
-            Failure { exit: Exit::Failed, error }
+            CliError { exit: ExitKind::Failed, error }
         }
-        BlameError::NotThere | BlameError::NoFile(_) | BlameError::Binary | BlameError::TooLarge { .. } => {
-            Failure::new(Exit::Refused, message)
+        BlameError::NotFound | BlameError::NotAFile(_) | BlameError::Binary | BlameError::TooLarge { .. } => {
+            CliError::new(ExitKind::Refused, message)
         }
     }
 }
 
-fn touches_until(past: &Past, after: &After, path: &WorkPath) -> Outcome<Vec<Touch>> {
-    let end = past.history.turn(after.turn).fail_as(Exit::NotFound)?.events.end;
-    let touches = touches(&past.history.events()[..end], path);
-    touches.fail_with(Exit::EngineMissing, || {
+fn path_changes_until(
+    past: &RecordedRun,
+    after: &RunAtTurn,
+    path: &WorkspacePath,
+) -> CliResult<Vec<PathChangeEvent>> {
+    let end = past.history.turn(after.turn).fail_as(ExitKind::NotFound)?.events.end;
+    let touches = path_changes(&past.history.events()[..end], path);
+    touches.fail_with(ExitKind::EngineMissing, || {
         format!("an event of run {} cannot be read by this build", past.run.short())
     })
 }
 
 /// What may have written it, in few words.
-fn cause(cause: &Cause) -> String {
+fn describe_cause(cause: &ChangeCause) -> String {
     match cause {
-        Cause::Call(tool) => events::call(tool),
-        Cause::Gate { name, .. } => format!("check {name}"),
-        Cause::Setup(command) => format!("setup {command}"),
-        Cause::Person(by) => format!("by hand: {by}"),
+        ChangeCause::ToolCall(tool) => event_format::format_tool_call(tool),
+        ChangeCause::Gate { name, .. } => format!("check {name}"),
+        ChangeCause::Setup(command) => format!("setup {command}"),
+        ChangeCause::Person(by) => format!("by hand: {by}"),
     }
 }
 
-fn row<'a>(
-    past: &Past,
-    path: &'a WorkPath,
+fn blame_row<'a>(
+    past: &RecordedRun,
+    path: &'a WorkspacePath,
     line: usize,
     blamed: &BlamedLine,
-    touches: &'a [Touch],
-) -> Row<'a> {
-    let touch = blamed.touch.and_then(|at| touches.get(at));
+    touches: &'a [PathChangeEvent],
+) -> BlameRow<'a> {
+    let touch = blamed.change_index.and_then(|at| touches.get(at));
     let causes = touch.map_or(&[][..], |touch| &touch.causes);
     let calls = causes.iter().filter_map(|cause| match cause {
-        Cause::Call(tool) => Some(tool.call.0.clone()),
-        Cause::Gate { .. } | Cause::Setup(_) | Cause::Person(_) => None,
+        ChangeCause::ToolCall(tool) => Some(tool.call.0.clone()),
+        ChangeCause::Gate { .. } | ChangeCause::Setup(_) | ChangeCause::Person(_) => None,
     });
-    Row {
+    BlameRow {
         run: past.run,
         path,
         line,
@@ -157,46 +165,49 @@ fn row<'a>(
         by_run: touch.and_then(|touch| touch.run),
         seq: touch.map(|touch| touch.seq),
         phase: touch.map(|touch| touch.phase.as_str()),
-        by: causes.iter().map(cause).collect(),
+        by: causes.iter().map(describe_cause).collect(),
         calls: calls.collect(),
-        said: touch.map(|touch| touch.said.as_str()).filter(|said| !said.is_empty()),
-        text: Content::inline(without_line_feed(&blamed.text)),
+        said: touch.map(|touch| touch.model_text.as_str()).filter(|said| !said.is_empty()),
+        text: Content::inline(strip_line_feed(&blamed.text)),
     }
 }
 
-fn without_line_feed(line: &[u8]) -> &[u8] {
+fn strip_line_feed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
-fn say(cx: &Context, past: &Past, lines: &[BlamedLine], touches: &[Touch]) {
+fn print_blame(cx: &CliContext, past: &RecordedRun, lines: &[BlamedLine], touches: &[PathChangeEvent]) {
     if lines.is_empty() {
-        display::note("the file is empty");
+        display::print_note("the file is empty");
         return;
     }
     let mut heads: BTreeMap<Option<usize>, String> = BTreeMap::new();
     for line in lines {
-        heads.entry(line.touch).or_insert_with(|| head(past, line.touch.and_then(|at| touches.get(at))));
+        heads
+            .entry(line.change_index)
+            .or_insert_with(|| describe_author(past, line.change_index.and_then(|at| touches.get(at))));
     }
-    let room = (cx.screen.columns() / 2).min(WHO_COLUMNS_MAX);
-    let heads: BTreeMap<_, _> = heads.into_iter().map(|(touch, head)| (touch, fit(&head, room))).collect();
+    let room = (cx.screen.columns() / 2).min(AUTHOR_COLUMNS_MAX);
+    let heads: BTreeMap<_, _> =
+        heads.into_iter().map(|(touch, head)| (touch, truncate_to_width(&head, room))).collect();
     let width = heads.values().map(|head| head.width()).max().unwrap_or(0);
     let digits = lines.len().to_string().len();
     let mut last = None;
     for (at, line) in lines.iter().enumerate() {
         // Who wrote a block of lines is said at its first.
-        let head = if last == Some(line.touch) { "" } else { heads[&line.touch].as_str() };
-        last = Some(line.touch);
+        let head = if last == Some(line.change_index) { "" } else { heads[&line.change_index].as_str() };
+        last = Some(line.change_index);
         let pad = " ".repeat(width - head.width());
-        let text = String::from_utf8_lossy(without_line_feed(&line.text));
-        let text = display::block(&text).replace('\n', "\\n");
-        display::say(
-            format!("{}{pad} {:>digits$} {text}", cx.screen.paint(Style::Dim, head), at + 1).trim_end(),
+        let text = String::from_utf8_lossy(strip_line_feed(&line.text));
+        let text = display::sanitize_text(&text).replace('\n', "\\n");
+        display::print_line(
+            format!("{}{pad} {:>digits$} {text}", cx.screen.paint(TextStyle::Dim, head), at + 1).trim_end(),
         );
     }
 }
 
 /// Who wrote a block of lines.
-fn head(past: &Past, touch: Option<&Touch>) -> String {
+fn describe_author(past: &RecordedRun, touch: Option<&PathChangeEvent>) -> String {
     let Some(touch) = touch else { return "base".to_owned() };
     let mut head = format!("turn {}", touch.turn);
     if let Some(run) = touch.run.filter(|run| *run != past.run) {
@@ -204,12 +215,12 @@ fn head(past: &Past, touch: Option<&Touch>) -> String {
         let _ = write!(head, " of {}", run.short());
     }
     let _ = write!(head, " {}", touch.phase.as_str());
-    let by: Vec<String> = touch.causes.iter().map(cause).collect();
+    let by: Vec<String> = touch.causes.iter().map(describe_cause).collect();
     if !by.is_empty() {
         let _ = write!(head, ", {}", by.join("; "));
     }
-    if !touch.said.is_empty() {
-        let _ = write!(head, " \u{201c}{}\u{201d}", touch.said);
+    if !touch.model_text.is_empty() {
+        let _ = write!(head, " \u{201c}{}\u{201d}", touch.model_text);
     }
-    display::line(&head).into_owned()
+    display::sanitize_line(&head).into_owned()
 }

@@ -1,21 +1,21 @@
 //! `docket cat`: a file as it was after a turn, byte for byte; a folder as a list.
 
-use crate::history::file_view::{mode, size, view};
+use crate::history::file_view::{build_file_view, entry_size, octal_mode};
 use std::{ffi::OsString, io::IsTerminal as _};
 
 use docket_schema::snapshot::EntryKind;
-use docket_worker::workspace::{Child, Contents, Standing, standing_at};
+use docket_worker::workspace::{ContentReader, FolderEntry, PathState, path_state_at};
 
 use crate::{
-    connect::{access::Access, resolve},
-    context::Context,
+    connect::{coordinator::Coordinator, resolve},
+    context::CliContext,
     history::{
-        blobs::Remote,
-        past::{Past, path_in_tree},
+        blobs::RemoteBlobs,
+        recorded_run::{RecordedRun, parse_tree_path},
     },
     output::{
-        display::{self, Cell, Style, Table},
-        fail::{Exit, FailWith as _, Outcome},
+        display::{self, TableCell, TextStyle, TextTable},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -30,7 +30,7 @@ Examples:
   docket cat 3f9c01ab --turn 4 src/main.rs > main-at-4.rs
   docket cat 3f9c01ab --turn 0 .               the tree that turn 1 found"
 )]
-pub(crate) struct Args {
+pub(crate) struct CatArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// A path in the run's workspace; `.` is its root
@@ -44,68 +44,78 @@ pub(crate) struct Args {
 }
 
 /// Prints it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let path = path_in_tree(&args.path)?;
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let past = Past::open(&cx, &access.client, run).await?;
-    let after = past.after(args.turn)?;
+pub(crate) async fn run_cat(cx: CliContext, args: CatArgs) -> CliResult {
+    let path = parse_tree_path(&args.path)?;
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let past = RecordedRun::open(&cx, &access.client, run).await?;
+    let after = past.at_turn(args.turn)?;
     after.note_if_open();
-    let standing = match (standing_at(&after.tree, path.as_ref()), &path) {
+    let standing = match (path_state_at(&after.tree, path.as_ref()), &path) {
         (Some(standing), _) => standing,
-        (None, Some(path)) => return Err(past.not_there(path, &after)),
-        (None, None) => Standing::Folder { mode: 0o755, children: Vec::new() },
+        (None, Some(path)) => return Err(past.path_missing_error(path, &after)),
+        (None, None) => PathState::Folder { mode: 0o755, children: Vec::new() },
     };
     let content = match standing {
-        Standing::File(entry) | Standing::Link(entry) => {
-            let blobs = Remote(&access.client);
-            let read = Contents::new(&past.base, &blobs).read(&entry).await;
-            Some(read.fail_with(Exit::Failed, || "the recorded content cannot be read".to_owned())?)
+        PathState::File(entry) | PathState::Link(entry) => {
+            let blobs = RemoteBlobs(&access.client);
+            let read = ContentReader::new(&past.base, &blobs).read_entry(&entry).await;
+            Some(read.fail_with(ExitKind::Failed, || "the recorded content cannot be read".to_owned())?)
         }
-        Standing::Folder { .. } => None,
+        PathState::Folder { .. } => None,
     };
     access.close().await?;
-    if cx.json() {
-        display::say_json(&view(past.run, after.turn, path.as_ref(), &standing, content.as_deref()));
-        return Ok(Exit::Ok);
+    if cx.is_json() {
+        display::print_json(&build_file_view(
+            past.run,
+            after.turn,
+            path.as_ref(),
+            &standing,
+            content.as_deref(),
+        ));
+        return Ok(ExitKind::Ok);
     }
     let bytes = content.unwrap_or_default();
     match standing {
-        Standing::File(_) => say_bytes(&bytes, args.raw),
-        Standing::Link(_) => {
-            display::note("a symbolic link; its target is:");
-            say_bytes(&bytes, args.raw);
-            display::note("");
+        PathState::File(_) => print_bytes(&bytes, args.raw),
+        PathState::Link(_) => {
+            display::print_note("a symbolic link; its target is:");
+            print_bytes(&bytes, args.raw);
+            display::print_note("");
         }
-        Standing::Folder { children, .. } => say_folder(&cx, &children),
+        PathState::Folder { children, .. } => print_folder(&cx, &children),
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn say_bytes(bytes: &[u8], raw: bool) {
+fn print_bytes(bytes: &[u8], raw: bool) {
     if raw || !std::io::stdout().is_terminal() {
-        display::say_bytes(bytes);
+        display::print_bytes(bytes);
         return;
     }
     let text = String::from_utf8_lossy(bytes);
-    display::say(&display::block(text.strip_suffix('\n').unwrap_or(&text)));
+    display::print_line(&display::sanitize_text(text.strip_suffix('\n').unwrap_or(&text)));
 }
 
-fn say_folder(cx: &Context, children: &[Child]) {
+fn print_folder(cx: &CliContext, children: &[FolderEntry]) {
     if children.is_empty() {
-        display::note("an empty folder");
+        display::print_note("an empty folder");
         return;
     }
-    let mut table = Table::new(&["MODE", "BYTES", "NAME"]);
-    for Child { name, entry } in children {
+    let mut table = TextTable::new(&["MODE", "BYTES", "NAME"]);
+    for FolderEntry { name, entry } in children {
         let name = String::from_utf8_lossy(name);
         let name = match entry.kind {
-            EntryKind::File => Cell::new(name),
-            EntryKind::Symlink => Cell::styled(format!("{name}@"), Style::Dim),
-            EntryKind::Dir => Cell::styled(format!("{name}/"), Style::Bold),
+            EntryKind::File => TableCell::new(name),
+            EntryKind::Symlink => TableCell::styled(format!("{name}@"), TextStyle::Dim),
+            EntryKind::Dir => TableCell::styled(format!("{name}/"), TextStyle::Bold),
         };
-        let or_dash = |text: Option<String>| Cell::new(text.unwrap_or_else(|| "-".to_owned()));
-        table.row(vec![or_dash(mode(entry)), or_dash(size(entry).map(|size| size.to_string())), name]);
+        let or_dash = |text: Option<String>| TableCell::new(text.unwrap_or_else(|| "-".to_owned()));
+        table.add_row(vec![
+            or_dash(octal_mode(entry)),
+            or_dash(entry_size(entry).map(|size| size.to_string())),
+            name,
+        ]);
     }
-    display::say(&table.render(cx.screen));
+    display::print_line(&table.render(cx.screen));
 }

@@ -9,19 +9,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use docket_schema::snapshot::LeftOut;
-use docket_worker::workspace::{CheckedOut, RestoreTarget, WorkspaceOptions, checkout};
+use docket_schema::snapshot::OmittedPath;
+use docket_worker::workspace::{CheckoutReport, RestoreTarget, WorkspaceOptions, checkout};
 
 use crate::{
-    connect::{access::Access, resolve},
-    context::Context,
+    connect::{coordinator::Coordinator, resolve},
+    context::CliContext,
     history::{
-        blobs::Remote,
-        past::{After, Past},
+        blobs::RemoteBlobs,
+        recorded_run::{RecordedRun, RunAtTurn},
     },
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -42,7 +42,7 @@ Examples:
   docket checkout 3f9c01ab --turn 4 /tmp/look --force
   cd /tmp/look && git log --oneline && git status"
 )]
-pub(crate) struct Args {
+pub(crate) struct CheckoutArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The folder to make; it must be empty or not there
@@ -56,74 +56,82 @@ pub(crate) struct Args {
 }
 
 /// Makes the folder.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let place = Place::look(&cx, &args.dir, args.force)?;
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let past = Past::open(&cx, &access.client, run).await?;
-    place.spare_the_source(&past)?;
-    let after = past.after(args.turn)?;
+pub(crate) async fn run_checkout(cx: CliContext, args: CheckoutArgs) -> CliResult {
+    let place = CheckoutTarget::inspect(&cx, &args.dir, args.force)?;
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let past = RecordedRun::open(&cx, &access.client, run).await?;
+    place.check_source_repository(&past)?;
+    let after = past.at_turn(args.turn)?;
     after.note_if_open();
-    let made = make(&cx, &access, &past, &after, &place).await?;
+    let made = build_checkout(&cx, &access, &past, &after, &place).await?;
     access.close().await?;
-    say(&cx, &past, &after, &place, &made);
-    Ok(Exit::Ok)
+    print_checkout(&cx, &past, &after, &place, &made);
+    Ok(ExitKind::Ok)
 }
 
-async fn make(
-    cx: &Context,
-    access: &Access,
-    past: &Past,
-    after: &After,
-    place: &Place,
-) -> Outcome<CheckedOut> {
+async fn build_checkout(
+    cx: &CliContext,
+    access: &Coordinator,
+    past: &RecordedRun,
+    after: &RunAtTurn,
+    place: &CheckoutTarget,
+) -> CliResult<CheckoutReport> {
     let state = &after.state;
-    let left_out: Vec<LeftOut> =
-        state.left_out.iter().map(|(path, why)| LeftOut { path: path.clone(), why: *why }).collect();
+    let left_out: Vec<OmittedPath> =
+        state.left_out.iter().map(|(path, why)| OmittedPath { path: path.clone(), why: *why }).collect();
     let target = RestoreTarget {
         overlay: &state.overlay,
         git_overlay: &state.git_overlay,
         left_out: &left_out,
-        tree: after.hash(past.base()),
+        tree: after.tree_hash(past.base()),
     };
-    let (making, permissions) = place.begin()?;
-    let options = WorkspaceOptions::new(cx.home.folder("cache")?);
-    let made = checkout(making.path(), past.base(), &target, &Remote(&access.client), &options).await;
-    let made = made.fail_with(Exit::Failed, || {
+    let (making, permissions) = place.create_staging_dir()?;
+    let options = WorkspaceOptions::new(cx.home.ensure_folder("cache")?);
+    let made = checkout(making.path(), past.base(), &target, &RemoteBlobs(&access.client), &options).await;
+    let made = made.fail_with(ExitKind::Failed, || {
         format!("turn {} of run {} cannot be checked out", after.turn, past.run.short())
     })?;
     fs::set_permissions(making.path(), permissions)
-        .fail_with(Exit::Failed, || format!("cannot set the mode of {}", making.path().display()))?;
-    place.put(making)?;
+        .fail_with(ExitKind::Failed, || format!("cannot set the mode of {}", making.path().display()))?;
+    place.move_into_place(making)?;
     Ok(made)
 }
 
-fn say(cx: &Context, past: &Past, after: &After, place: &Place, made: &CheckedOut) {
-    if cx.json() {
-        display::say_json(&serde_json::json!({
+fn print_checkout(
+    cx: &CliContext,
+    past: &RecordedRun,
+    after: &RunAtTurn,
+    place: &CheckoutTarget,
+    made: &CheckoutReport,
+) {
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({
             "run": past.run, "turn": after.turn, "ended": after.ended, "dir": place.dir, "tree": made.tree,
             "files": made.files, "missing": made.missing, "obeyed_by_git": made.obeyed_by_git,
         }));
         return;
     }
-    let dir = display::line(&place.dir.to_string_lossy()).into_owned();
+    let dir = display::sanitize_line(&place.dir.to_string_lossy()).into_owned();
     let short = past.run.short();
-    display::say(&format!(
+    display::print_line(&format!(
         "{dir} is run {short} after turn {}: {} files, tree {}",
         after.turn, made.files, made.tree
     ));
     if !made.missing.is_empty() {
-        let names = named(made.missing.iter().map(|left| left.path.to_string()));
-        display::note(&format!("never recorded, so not there: {names}"));
+        let names = quote_names(made.missing.iter().map(|left| left.path.to_string()));
+        display::print_note(&format!("never recorded, so not there: {names}"));
     }
     if !made.obeyed_by_git.is_empty() {
-        let names = named(made.obeyed_by_git.iter().map(ToString::to_string));
-        display::note(&format!("the run wrote {names}: git obeys that when you run it there; read it first"));
+        let names = quote_names(made.obeyed_by_git.iter().map(ToString::to_string));
+        display::print_note(&format!(
+            "the run wrote {names}: git obeys that when you run it there; read it first"
+        ));
     }
 }
 
-fn named(names: impl Iterator<Item = String>) -> String {
-    let all: Vec<String> = names.map(|name| format!("`{}`", display::line(&name))).collect();
+fn quote_names(names: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = names.map(|name| format!("`{}`", display::sanitize_line(&name))).collect();
     match all.len().checked_sub(NAMED_MAX) {
         Some(more @ 1..) => format!("{} and {more} more", all[..NAMED_MAX].join(", ")),
         Some(0) | None => all.join(", "),
@@ -131,33 +139,35 @@ fn named(names: impl Iterator<Item = String>) -> String {
 }
 
 /// Where the folder goes.
-struct Place {
+struct CheckoutTarget {
     dir: PathBuf,
     /// What stands there now.
-    there: There,
+    state: TargetState,
 }
 
-enum There {
-    Nothing,
+enum TargetState {
+    Missing,
     Empty,
     /// To be replaced, for somebody said so.
-    Full,
+    Replaced,
 }
 
-impl Place {
-    fn look(cx: &Context, dir: &Path, force: bool) -> Outcome<Self> {
-        let shown = display::line(&dir.to_string_lossy()).into_owned();
-        let refuse = |message: String| Err(Failure::new(Exit::Refused, message));
+impl CheckoutTarget {
+    fn inspect(cx: &CliContext, dir: &Path, force: bool) -> CliResult<Self> {
+        let shown = display::sanitize_line(&dir.to_string_lossy()).into_owned();
+        let refuse = |message: String| Err(CliError::new(ExitKind::Refused, message));
         let dir = std::path::absolute(dir)?;
         // Its place is its parent's entry of its name, and such a path ends with none.
         if dir.parent().is_some() && dir.file_name().is_none() {
             let message =
                 format!("{shown} ends with `..`, which names no folder of its own; write its real path");
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
         let there = match fs::symlink_metadata(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => There::Nothing,
-            Err(error) => return Err(error).fail_with(Exit::Failed, || format!("cannot look at {shown}")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => TargetState::Missing,
+            Err(error) => {
+                return Err(error).fail_with(ExitKind::Failed, || format!("cannot look at {shown}"));
+            }
             Ok(meta) if !meta.is_dir() => {
                 return refuse(format!("{shown} is there and is no folder; name another"));
             }
@@ -166,13 +176,13 @@ impl Place {
                     all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
                         .collect::<io::Result<Vec<String>>>()
                 });
-                let mut names = names.fail_with(Exit::Failed, || format!("cannot look into {shown}"))?;
+                let mut names = names.fail_with(ExitKind::Failed, || format!("cannot look into {shown}"))?;
                 names.sort();
                 match (names.is_empty(), force) {
-                    (true, _) => There::Empty,
-                    (false, true) => There::Full,
+                    (true, _) => TargetState::Empty,
+                    (false, true) => TargetState::Replaced,
                     (false, false) => {
-                        let names = named(names.into_iter());
+                        let names = quote_names(names.into_iter());
                         return refuse(format!(
                             "{shown} is not empty, it holds {names}; --force removes all that is in it"
                         ));
@@ -180,54 +190,55 @@ impl Place {
                 }
             }
         };
-        if matches!(there, There::Full)
-            && let Some(why) = kept(cx, &dir)
+        if matches!(there, TargetState::Replaced)
+            && let Some(why) = protected_reason(cx, &dir)
         {
             return refuse(format!("{shown} {why} and is not replaced, --force or not; name another folder"));
         }
-        Ok(Self { dir, there })
+        Ok(Self { dir, state: there })
     }
 
     /// Refuses to replace the repository that the run's task came from.
-    fn spare_the_source(&self, past: &Past) -> Outcome<()> {
+    fn check_source_repository(&self, past: &RecordedRun) -> CliResult<()> {
         let source = past.base().git.as_ref().map(|git| PathBuf::from(&git.source));
-        match self.there {
-            There::Full if source.is_some_and(|source| holds(&self.dir, &source)) => {
-                let dir = display::line(&self.dir.to_string_lossy()).into_owned();
+        match self.state {
+            TargetState::Replaced if source.is_some_and(|source| contains_path(&self.dir, &source)) => {
+                let dir = display::sanitize_line(&self.dir.to_string_lossy()).into_owned();
                 let message =
                     format!("{dir} holds the repository that the task came from; name another folder");
-                Err(Failure::new(Exit::Refused, message))
+                Err(CliError::new(ExitKind::Refused, message))
             }
-            There::Nothing | There::Empty | There::Full => Ok(()),
+            TargetState::Missing | TargetState::Empty | TargetState::Replaced => Ok(()),
         }
     }
 
     /// A folder next to the place, closed to others while it is filled, and the permissions it gets in the end.
-    fn begin(&self) -> Outcome<(tempfile::TempDir, fs::Permissions)> {
+    fn create_staging_dir(&self) -> CliResult<(tempfile::TempDir, fs::Permissions)> {
         let parent = self.dir.parent().unwrap_or(Path::new("/"));
         let failed = || format!("cannot make a folder in {}; check its permissions", parent.display());
-        fs::create_dir_all(parent).fail_with(Exit::Failed, failed)?;
+        fs::create_dir_all(parent).fail_with(ExitKind::Failed, failed)?;
         // As any new folder, under the caller's umask.
         let usual = fs::Permissions::from_mode(0o777);
         let made = tempfile::Builder::new().prefix(".docket-checkout-").permissions(usual).tempdir_in(parent);
-        let made = made.fail_with(Exit::Failed, failed)?;
-        let permissions = fs::symlink_metadata(made.path()).fail_with(Exit::Failed, failed)?.permissions();
+        let made = made.fail_with(ExitKind::Failed, failed)?;
+        let permissions =
+            fs::symlink_metadata(made.path()).fail_with(ExitKind::Failed, failed)?.permissions();
         let closed = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(made.path(), closed).fail_with(Exit::Failed, failed)?;
+        fs::set_permissions(made.path(), closed).fail_with(ExitKind::Failed, failed)?;
         Ok((made, permissions))
     }
 
     /// Puts what was made into its place.
-    fn put(&self, made: tempfile::TempDir) -> Outcome<()> {
+    fn move_into_place(&self, made: tempfile::TempDir) -> CliResult<()> {
         let failed =
             || format!("cannot put the folder to {}; name one that is not there", self.dir.display());
-        let old = match self.there {
-            There::Nothing | There::Empty => None,
-            There::Full => {
+        let old = match self.state {
+            TargetState::Missing | TargetState::Empty => None,
+            TargetState::Replaced => {
                 let parent = self.dir.parent().unwrap_or(Path::new("/"));
                 let grave = tempfile::Builder::new().prefix(".docket-replaced-").tempdir_in(parent);
-                let grave = grave.fail_with(Exit::Failed, failed)?;
-                fs::rename(&self.dir, grave.path().join("old")).fail_with(Exit::Failed, failed)?;
+                let grave = grave.fail_with(ExitKind::Failed, failed)?;
+                fs::rename(&self.dir, grave.path().join("old")).fail_with(ExitKind::Failed, failed)?;
                 Some(grave)
             }
         };
@@ -240,10 +251,10 @@ impl Place {
                         "cannot put the folder to its place; what was there is in {}",
                         kept.display()
                     );
-                    return Err(error).fail_with(Exit::Failed, || message);
+                    return Err(error).fail_with(ExitKind::Failed, || message);
                 }
             }
-            return Err(error).fail_with(Exit::Failed, failed);
+            return Err(error).fail_with(ExitKind::Failed, failed);
         }
         // It has another name now, so there is nothing left for the guard to remove.
         let _moved = made.keep();
@@ -252,22 +263,22 @@ impl Place {
 }
 
 /// Why a folder is never replaced, if so: what it holds is more than somebody may have meant.
-fn kept(cx: &Context, dir: &Path) -> Option<&'static str> {
+fn protected_reason(cx: &CliContext, dir: &Path) -> Option<&'static str> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let here = std::env::current_dir().ok();
     if dir.parent().is_none() {
         Some("is the root of this machine's files")
-    } else if home.is_some_and(|home| holds(dir, &home)) {
+    } else if home.is_some_and(|home| contains_path(dir, &home)) {
         Some("holds your home folder")
-    } else if holds(dir, cx.home.path()) {
+    } else if contains_path(dir, cx.home.path()) {
         Some("holds docket's own home")
     } else {
-        here.is_some_and(|here| holds(dir, &here)).then_some("holds the folder you are in")
+        here.is_some_and(|here| contains_path(dir, &here)).then_some("holds the folder you are in")
     }
 }
 
 /// Whether `inner` lies in `dir`, or is it, links on the way resolved.
-fn holds(dir: &Path, inner: &Path) -> bool {
+fn contains_path(dir: &Path, inner: &Path) -> bool {
     match (fs::canonicalize(dir), fs::canonicalize(inner)) {
         (Ok(dir), Ok(inner)) => inner.starts_with(dir),
         (Ok(_) | Err(_), Ok(_) | Err(_)) => false,

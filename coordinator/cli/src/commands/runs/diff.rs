@@ -1,17 +1,17 @@
 //! `docket diff`: what differs between two moments of a run, as `git apply` takes it.
 
-mod shown;
+mod render;
 
-use docket_schema::{content::WorkPath, snapshot::Manifest};
+use docket_schema::{content::WorkspacePath, snapshot::Manifest};
 use docket_worker::workspace::{TreeDiff, compare_trees};
 
 use crate::{
-    connect::{access::Access, resolve},
-    context::Context,
-    history::{blobs::Remote, past::Past},
+    connect::{coordinator::Coordinator, resolve},
+    context::CliContext,
+    history::{blobs::RemoteBlobs, recorded_run::RecordedRun},
     output::{
         display,
-        fail::{Exit, FailWith as _, Outcome},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -35,7 +35,7 @@ Examples:
   docket diff 3f9c01ab --turn 4 --by-hand      what a person changed where turn 4 ended
   docket diff 3f9c01ab --from 4 --to 9 --stat  what the turns 5 to 9 changed, in lines"
 )]
-pub(crate) struct Args {
+pub(crate) struct DiffArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// Only what this turn changed
@@ -62,72 +62,78 @@ pub(crate) struct Args {
 }
 
 /// Two trees of a run, and how they are named.
-struct Compared {
+struct ComparedTrees {
     /// The turns after which they stood; `None` = the base.
     from: Option<u32>,
     to: u32,
     old: Manifest,
     new: Manifest,
     /// Of a single turn: what a person changed by hand where it ended.
-    by_hand: Vec<WorkPath>,
+    by_hand: Vec<WorkspacePath>,
 }
 
 /// Prints the difference.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let past = Past::open(&cx, &access.client, run).await?;
-    let compared = trees(&past, &args)?;
-    let scratch = cx.home.folder("scratch")?;
-    let blobs = Remote(&access.client);
+pub(crate) async fn run_diff(cx: CliContext, args: DiffArgs) -> CliResult {
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let past = RecordedRun::open(&cx, &access.client, run).await?;
+    let compared = select_trees(&past, &args)?;
+    let scratch = cx.home.ensure_folder("scratch")?;
+    let blobs = RemoteBlobs(&access.client);
     let diff = compare_trees(&past.base, &compared.old, &compared.new, &blobs, &scratch)
         .await
-        .fail_as(Exit::Failed)?;
-    say(&cx, &args, &past, &compared, &diff).await?;
+        .fail_as(ExitKind::Failed)?;
+    print_diff(&cx, &args, &past, &compared, &diff).await?;
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn trees(past: &Past, args: &Args) -> Outcome<Compared> {
-    let after = past.after(args.turn.or(args.to))?;
+fn select_trees(past: &RecordedRun, args: &DiffArgs) -> CliResult<ComparedTrees> {
+    let after = past.at_turn(args.turn.or(args.to))?;
     after.note_if_open();
     let to = after.turn.0;
     let (from, old) = match (args.turn, args.from) {
-        (Some(turn), _) => return of_turn(past, turn, args.by_hand),
-        (None, Some(from)) => (Some(from), past.after(Some(from))?.tree),
+        (Some(turn), _) => return turn_trees(past, turn, args.by_hand),
+        (None, Some(from)) => (Some(from), past.at_turn(Some(from))?.tree),
         (None, None) => (None, past.base.manifest().clone()),
     };
-    Ok(Compared { from, to, old, new: after.tree, by_hand: Vec::new() })
+    Ok(ComparedTrees { from, to, old, new: after.tree, by_hand: Vec::new() })
 }
 
-fn of_turn(past: &Past, turn: u32, by_hand: bool) -> Outcome<Compared> {
-    let apart = past.apart(turn)?;
-    let (from, old, new) = match apart.by_hand {
+fn turn_trees(past: &RecordedRun, turn: u32, by_hand: bool) -> CliResult<ComparedTrees> {
+    let apart = past.attribute_changes(turn)?;
+    let (from, old, new) = match apart.manual_trees {
         Some((found, left)) if by_hand => (Some(turn), found, left),
-        None if by_hand => (Some(turn), apart.own.clone(), apart.own),
-        Some(_) | None => (turn.checked_sub(1), apart.before, apart.own),
+        None if by_hand => (Some(turn), apart.run_tree.clone(), apart.run_tree),
+        Some(_) | None => (turn.checked_sub(1), apart.before, apart.run_tree),
     };
-    Ok(Compared { from, to: turn, old, new, by_hand: apart.hand_paths.into_iter().collect() })
+    Ok(ComparedTrees { from, to: turn, old, new, by_hand: apart.manual_paths.into_iter().collect() })
 }
 
-fn note_by_hand(args: &Args, compared: &Compared, short: &str) {
+fn note_by_hand(args: &DiffArgs, compared: &ComparedTrees, short: &str) {
     let (Some(turn), false) = (args.turn, compared.by_hand.is_empty()) else { return };
     let names: Vec<String> =
         compared.by_hand.iter().take(BY_HAND_SHOWN_MAX).map(ToString::to_string).collect();
     let more = compared.by_hand.len() - names.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    display::note(&format!(
+    display::print_note(&format!(
         "changed by hand where turn {turn} ended, not shown: {}{more}; \
          `docket diff {short} --turn {turn} --by-hand` shows it",
-        display::line(&names.join(", "))
+        display::sanitize_line(&names.join(", "))
     ));
 }
 
-async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: &TreeDiff) -> Outcome<()> {
+async fn print_diff(
+    cx: &CliContext,
+    args: &DiffArgs,
+    past: &RecordedRun,
+    compared: &ComparedTrees,
+    diff: &TreeDiff,
+) -> CliResult<()> {
     let short = past.run.short();
-    if cx.json() {
-        let row = shown::Row::of(past, compared, diff).await?;
-        display::say_json(&row);
+    if cx.is_json() {
+        let row = render::DiffRow::from_diff(past, compared, diff).await?;
+        display::print_json(&row);
         return Ok(());
     }
     if !args.by_hand {
@@ -144,20 +150,24 @@ async fn say(cx: &Context, args: &Args, past: &Past, compared: &Compared, diff: 
             }
             (None, None) => format!("run {short} changed nothing"),
         };
-        display::note(&what);
+        display::print_note(&what);
     }
     if args.name_only {
-        shown::names(diff, args.null);
+        render::print_names(diff, args.null);
         return Ok(());
     }
     if args.stat {
-        display::say(&shown::stat(cx.screen, diff).await?);
+        display::print_line(&render::format_stat(cx.screen, diff).await?);
         return Ok(());
     }
-    let patch = diff.patch().await.fail_as(Exit::Failed)?;
-    display::say_exact(&patch);
-    for (path, why) in diff.beyond_git() {
-        display::note(&format!("not in the patch: {} ({})", display::line(&path.to_string()), why.as_str()));
+    let patch = diff.to_patch().await.fail_as(ExitKind::Failed)?;
+    display::print_exact(&patch);
+    for (path, why) in diff.patch_omissions() {
+        display::print_note(&format!(
+            "not in the patch: {} ({})",
+            display::sanitize_line(&path.to_string()),
+            why.as_str()
+        ));
     }
     Ok(())
 }

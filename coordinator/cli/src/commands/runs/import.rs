@@ -1,23 +1,23 @@
 //! `docket import`: takes in a backlog of tasks, or a run that `docket export` wrote elsewhere. Which of them a
 //! file is, its beginning says.
 
-mod exported;
-mod flags;
-mod send;
-mod source;
-mod specs;
-mod tasks;
+mod backlog_args;
+mod backlog_import;
+mod exported_run;
+mod import_source;
+mod submit;
+mod task_specs;
 
 use std::{io::Read as _, path::PathBuf};
 
 use crate::{
-    context::Context,
-    output::fail::{Exit, FailWith as _, Outcome},
+    context::CliContext,
+    output::error::{CliResult, ExitKind, FailWith as _},
 };
-use source::Source;
+use import_source::ImportSource;
 
 /// What of a file is looked at to tell what it is.
-const START_BYTES: u64 = 64;
+const SNIFF_BYTES: u64 = 64;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -44,28 +44,28 @@ Examples:
   docket import run.docket && docket verify 3f9c01ab && docket replay 3f9c01ab
   ssh there docket export 3f9c01ab | docket import -"
 )]
-pub(crate) struct Args {
+pub(crate) struct ImportArgs {
     /// The file; `-` is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    flags: flags::Flags,
+    flags: backlog_args::BacklogImportArgs,
 }
 
 /// Takes it in.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let source = Source::open(&cx, &args.file)?;
-    let mut reader = source.first()?;
+pub(crate) async fn run_import(cx: CliContext, args: ImportArgs) -> CliResult {
+    let source = ImportSource::open(&cx, &args.file)?;
+    let mut reader = source.open_first()?;
     let mut start = Vec::new();
     reader
         .as_mut()
-        .take(START_BYTES)
+        .take(SNIFF_BYTES)
         .read_to_end(&mut start)
-        .fail_with(Exit::Usage, || format!("cannot read {}", source.path.display()))?;
-    let is_run = args.flags.form.is_none() && exported::begins(&start);
+        .fail_with(ExitKind::Usage, || format!("cannot read {}", source.path.display()))?;
+    let is_run = args.flags.form.is_none() && exported_run::is_exported_run(&start);
     let whole = std::io::Cursor::new(start).chain(reader);
     if is_run {
-        return exported::run(cx, source, Box::new(whole)).await;
+        return exported_run::import_exported_run(cx, source, Box::new(whole)).await;
     }
-    tasks::run(cx, &source.path, Box::new(whole), args.flags).await
+    backlog_import::import_backlog(cx, &source.path, Box::new(whole), args.flags).await
 }

@@ -4,19 +4,19 @@ use docket_schema::{
     event::Envelope,
     ids::{Seq, StreamId},
 };
-use docket_worker::client::{Client, Lineage};
+use docket_worker::client::{CoordinatorClient, HistoryScope};
 
 use crate::{
     connect::{
-        access::Access,
-        resolve::{self, Named},
+        coordinator::Coordinator,
+        resolve::{self, ResolvedId},
     },
-    context::Context,
+    context::CliContext,
     history::children,
     output::{
-        display::{self, Style},
-        events,
-        fail::{Exit, FailWith as _, Outcome},
+        display::{self, TextStyle},
+        error::{CliResult, ExitKind, FailWith as _},
+        event_format,
     },
 };
 
@@ -30,7 +30,7 @@ Examples:
   docket logs system/audit
   docket logs 3f9c01ab --json | jq -r .kind | sort | uniq -c"
 )]
-pub(crate) struct Args {
+pub(crate) struct LogsArgs {
     /// A task, a run, or a stream: system/audit, system/tokens, system/imports
     id: String,
     /// For a run that stands on another's history: that history first
@@ -41,11 +41,11 @@ pub(crate) struct Args {
     children: bool,
 }
 
-async fn whole(client: &Client, stream: &StreamId) -> Outcome<Vec<Envelope>> {
+async fn read_stream(client: &CoordinatorClient, stream: &StreamId) -> CliResult<Vec<Envelope>> {
     let mut all: Vec<Envelope> = Vec::new();
     loop {
         let after = all.last().map_or(Seq(0), |last| last.seq);
-        let page = client.stream_events(stream, after, None).await?;
+        let page = client.list_stream_events(stream, after, None).await?;
         let more = page.more && !page.events.is_empty();
         all.extend(page.events);
         if !more {
@@ -55,62 +55,66 @@ async fn whole(client: &Client, stream: &StreamId) -> Outcome<Vec<Envelope>> {
 }
 
 /// Prints the events.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::to_read(&cx, &args.id).await?;
+pub(crate) async fn run_logs(cx: CliContext, args: LogsArgs) -> CliResult {
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     let stream =
-        args.id.contains('/').then(|| args.id.parse::<StreamId>().fail_as(Exit::Usage)).transpose()?;
+        args.id.contains('/').then(|| args.id.parse::<StreamId>().fail_as(ExitKind::Usage)).transpose()?;
     let mut given_by = Vec::new();
     let events = match stream {
-        Some(stream) => whole(&access.client, &stream).await?,
-        None => match resolve::named(&access.client, &args.id).await? {
-            Named::Run(run) => {
+        Some(stream) => read_stream(&access.client, &stream).await?,
+        None => match resolve::resolve_id(&access.client, &args.id).await? {
+            ResolvedId::Run(run) => {
                 given_by.push(run);
-                let lineage = if args.lineage { Lineage::Whole } else { Lineage::Own };
+                let lineage = if args.lineage { HistoryScope::WithAncestors } else { HistoryScope::Own };
                 access.client.all_events(run, lineage).await?
             }
-            Named::Task(task) => {
+            ResolvedId::Task(task) => {
                 if args.children {
-                    let runs = access.client.task(task).await?.runs;
+                    let runs = access.client.get_task(task).await?.runs;
                     given_by.extend(runs.into_iter().map(|run| run.id));
                 }
-                whole(&access.client, &StreamId::Task(task)).await?
+                read_stream(&access.client, &StreamId::Task(task)).await?
             }
         },
     };
-    tell(&cx, &events);
+    print_events(&cx, &events);
     if args.children {
-        for child in children::below(&access.client, &given_by).await? {
+        for child in children::list_descendants(&access.client, &given_by).await? {
             for run in &child.view.runs {
                 let by = child.view.task.delegated_by.as_ref();
                 let call = by.map_or_else(String::new, |by| format!(", {} of run {}", by.call, by.run));
-                if !cx.json() {
+                if !cx.is_json() {
                     let title = format!("task {}{call}: {}", child.view.task.id, child.view.task.spec.title);
-                    display::say("");
-                    display::say(&cx.screen.paint(Style::Bold, &display::line(&title)));
+                    display::print_line("");
+                    display::print_line(&cx.screen.paint(TextStyle::Bold, &display::sanitize_line(&title)));
                 }
-                tell(&cx, &access.client.all_events(run.id, Lineage::Own).await?);
+                print_events(&cx, &access.client.all_events(run.id, HistoryScope::Own).await?);
             }
         }
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn tell(cx: &Context, events: &[Envelope]) {
+fn print_events(cx: &CliContext, events: &[Envelope]) {
     for event in events {
-        if cx.json() {
-            display::say_json(event);
+        if cx.is_json() {
+            display::print_json(event);
             continue;
         }
         let place = format!(
             "{:>5} {} t{:<3} e{:<2}",
             event.seq,
-            events::clock(event.recorded_at),
+            event_format::format_time_of_day(event.recorded_at),
             event.turn,
             event.epoch
         );
-        let text = events::summary(event);
+        let text = event_format::format_event(event);
         let room = cx.screen.columns().saturating_sub(place.len() + 1);
-        display::say(&format!("{} {}", cx.screen.paint(Style::Dim, &place), display::fit(&text, room)));
+        display::print_line(&format!(
+            "{} {}",
+            cx.screen.paint(TextStyle::Dim, &place),
+            display::truncate_to_width(&text, room)
+        ));
     }
 }

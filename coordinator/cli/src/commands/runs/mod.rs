@@ -11,7 +11,7 @@ pub(crate) mod import;
 pub(crate) mod logs;
 pub(crate) mod replay;
 pub(crate) mod replay_text;
+pub(crate) mod rerun_tools;
 pub(crate) mod resume;
-pub(crate) mod run_again;
 pub(crate) mod shell;
 pub(crate) mod verify;

@@ -6,8 +6,8 @@ mod output;
 mod request;
 
 use crate::history::{
-    lineage::{history, started},
-    turns::Reader,
+    lineage::{read_folded_run, started_config},
+    turns::TurnReader,
 };
 use std::ops::RangeInclusive;
 
@@ -15,17 +15,17 @@ use docket_schema::{
     history::FoldedRun,
     ids::{RunId, Turn},
 };
-use docket_worker::{client::Client, workspace::cached_base};
+use docket_worker::{client::CoordinatorClient, workspace::ensure_cached_base};
 
-pub(crate) use crate::commands::runs::run_again::{Choice, run_again};
+pub(crate) use crate::commands::runs::rerun_tools::{RerunChoice, rerun_and_report};
 use crate::{
-    commands::runs::{replay_text::Kind, verify},
-    connect::{access::Access, resolve},
-    context::Context,
-    history::{blobs::Remote, children},
+    commands::runs::{replay_text::ReplayKind, verify},
+    connect::{coordinator::Coordinator, resolve},
+    context::CliContext,
+    history::{blobs::RemoteBlobs, children},
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -54,7 +54,7 @@ Examples:
   docket replay 3f9c01ab --output t4-0 > whole-output.txt
   docket replay 3f9c01ab --verify
   docket replay 3f9c01ab --tools --from 3")]
-pub(crate) struct Args {
+pub(crate) struct ReplayArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// Only this turn, and all of it; 0 is what came before the first
@@ -92,9 +92,9 @@ pub(crate) struct Args {
     children: bool,
 }
 
-impl Args {
+impl ReplayArgs {
     /// The turns asked for, of those there are.
-    fn range(&self, run: RunId, history: &FoldedRun) -> Outcome<RangeInclusive<Turn>> {
+    fn turn_range(&self, run: RunId, history: &FoldedRun) -> CliResult<RangeInclusive<Turn>> {
         let last = history.turns().last().map_or(0, |span| span.turn.0);
         let (from, to) = match self.turn {
             Some(turn) => (turn, turn),
@@ -102,36 +102,38 @@ impl Args {
         };
         if from > to || to > last {
             let message = format!("run {} has no such turn; its turns go from 0 to {last}", run.short());
-            return Err(Failure::new(Exit::NotFound, message));
+            return Err(CliError::new(ExitKind::NotFound, message));
         }
         Ok(Turn(from)..=Turn(to))
     }
 }
 
 /// Replays it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run_replay(cx: CliContext, args: ReplayArgs) -> CliResult {
     if let (Some(from), Some(to)) = (args.from, args.to)
         && from > to
     {
         let message = format!("--from {from} comes after --to {to}; the first turn stands in --from");
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CliError::new(ExitKind::Usage, message));
     }
-    let access = Access::to_read(&cx, &args.id).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    let mut exit = say(&cx, &access.client, run, &args).await?;
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    let mut exit = replay_run(&cx, &access.client, run, &args).await?;
     if args.children {
-        let Args { full, verify, tools, gates, .. } = args;
-        let of_child = Args { full, verify, tools, gates, ..Args::default() };
-        for child in children::below(&access.client, &[run]).await? {
+        let ReplayArgs { full, verify, tools, gates, .. } = args;
+        let of_child = ReplayArgs { full, verify, tools, gates, ..ReplayArgs::default() };
+        for child in children::list_descendants(&access.client, &[run]).await? {
             let Some(run) = child.view.task.last_run.filter(|_| !child.view.runs.is_empty()) else {
                 continue;
             };
-            if !cx.json() {
-                display::say("");
+            if !cx.is_json() {
+                display::print_line("");
                 let title = format!("what {} gave away: {}", child.call, child.view.task.spec.title);
-                display::say(&cx.screen.paint(display::Style::Bold, &display::line(&title)));
+                display::print_line(
+                    &cx.screen.paint(display::TextStyle::Bold, &display::sanitize_line(&title)),
+                );
             }
-            exit = exit.worse(say(&cx, &access.client, run, &of_child).await?);
+            exit = exit.more_severe(replay_run(&cx, &access.client, run, &of_child).await?);
         }
     }
     access.close().await?;
@@ -139,51 +141,61 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 }
 
 /// The view of all turns, for the demo, which has its coordinator already.
-pub(crate) async fn all_of(cx: &Context, client: &Client, run: RunId) -> Outcome<()> {
-    say(cx, client, run, &Args::default()).await.map(drop)
+pub(crate) async fn print_all_turns(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    run: RunId,
+) -> CliResult<()> {
+    replay_run(cx, client, run, &ReplayArgs::default()).await.map(drop)
 }
 
-async fn say(cx: &Context, client: &Client, run: RunId, args: &Args) -> Outcome {
+async fn replay_run(cx: &CliContext, client: &CoordinatorClient, run: RunId, args: &ReplayArgs) -> CliResult {
     if args.verify || args.tools {
         let report =
-            verify::of_run(client, &crate::history::lineage::Source::Client(client.clone()), run).await?;
-        verify::say(cx, &report);
+            verify::verify_run(client, &crate::history::lineage::HistorySource::Client(client.clone()), run)
+                .await?;
+        verify::print_report(cx, &report);
         let exit = report.exit();
         // Without its engine a run's calls can be run again all the same.
-        if !args.tools || exit == Exit::Verification {
+        if !args.tools || exit == ExitKind::Verification {
             return Ok(exit);
         }
-        let history = history(client, run).await?;
-        let choice = Choice { turns: args.range(run, &history)?, gates: args.gates };
-        return Ok(exit.worse(Box::pin(run_again(cx, client, run, &history, choice)).await?));
+        let history = read_folded_run(client, run).await?;
+        let choice = RerunChoice { turns: args.turn_range(run, &history)?, gates: args.gates };
+        return Ok(exit.more_severe(Box::pin(rerun_and_report(cx, client, run, &history, choice)).await?));
     }
-    let history = history(client, run).await?;
-    let pins = started(&history, run)?;
+    let history = read_folded_run(client, run).await?;
+    let pins = started_config(&history, run)?;
     if let Some(call) = &args.output {
-        return output::say(cx, client, run, &history, call).await;
+        return output::print_recorded_output(cx, client, run, &history, call).await;
     }
-    let range = args.range(run, &history)?;
+    let range = args.turn_range(run, &history)?;
     if args.request {
-        return request::say(cx, client, run, &history, *range.start(), args.attempt).await;
+        return request::print_request(cx, client, run, &history, *range.start(), args.attempt).await;
     }
-    let blobs = Remote(client);
-    let base = cached_base(&pins.base, &blobs, &cx.home.folder("cache")?)
+    let blobs = RemoteBlobs(client);
+    let base = ensure_cached_base(&pins.base, &blobs, &cx.home.ensure_folder("cache")?)
         .await
-        .fail_with(Exit::Failed, || "the tree that the run started from cannot be read".to_owned())?;
-    let turns =
-        Reader { client, base: Some(&base), with_diffs: true }.turns(run, history.history(), &range).await?;
-    if cx.json() {
-        turns.iter().for_each(display::say_json);
-        return Ok(Exit::Ok);
+        .fail_with(ExitKind::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+    let turns = TurnReader { client, base: Some(&base), with_diffs: true }
+        .read_turns(run, history.history(), &range)
+        .await?;
+    if cx.is_json() {
+        turns.iter().for_each(display::print_json);
+        return Ok(ExitKind::Ok);
     }
     let whole = args.full || args.turn.is_some();
-    super::replay_text::head(cx, Kind::View, run, pins);
+    super::replay_text::print_head(cx, ReplayKind::View, run, pins);
     for turn in &turns {
-        super::replay_text::turn(
+        super::replay_text::print_turn(
             cx,
             turn,
-            if whole { super::replay_text::Length::Whole } else { super::replay_text::Length::Excerpt },
+            if whole {
+                super::replay_text::TextLength::Full
+            } else {
+                super::replay_text::TextLength::Excerpt
+            },
         );
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

@@ -1,38 +1,38 @@
 //! Turns as people read them.
 
 use docket_schema::{
+    api::{ToolCallView, TurnView},
     ids::RunId,
     run::RunStarted,
-    wire::{CallView, TurnView},
 };
 use serde_json::Value;
 
 use crate::{
-    context::Context,
-    output::display::{self, Style, duration, excerpt, line, money},
+    context::CliContext,
+    output::display::{self, TextStyle, format_duration, format_money, render_excerpt, sanitize_line},
 };
 
 /// How much of long texts is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum TextLength {
     /// Their first lines.
     Excerpt,
     /// All.
-    Whole,
+    Full,
 }
 
-impl Length {
-    const fn lines(self, excerpt: usize) -> usize {
+impl TextLength {
+    const fn max_lines(self, excerpt: usize) -> usize {
         match self {
             Self::Excerpt => excerpt,
-            Self::Whole => usize::MAX,
+            Self::Full => usize::MAX,
         }
     }
 }
 
 /// The kinds of replay that are done here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ReplayKind {
     /// The log alone.
     View,
     /// The calls run again.
@@ -40,117 +40,134 @@ pub(crate) enum Kind {
 }
 
 /// Says which run, and which kind of replay this is.
-pub(crate) fn head(cx: &Context, kind: Kind, run: RunId, pins: &RunStarted) {
+pub(crate) fn print_head(cx: &CliContext, kind: ReplayKind, run: RunId, pins: &RunStarted) {
     let (name, note) = match kind {
-        Kind::View => ("view", "from the log alone; no model is asked, nothing is run, no file is touched"),
-        Kind::VerifyWithTools => (
+        ReplayKind::View => {
+            ("view", "from the log alone; no model is asked, nothing is run, no file is touched")
+        }
+        ReplayKind::VerifyWithTools => (
             "verify with tools",
             "recorded calls run again in a scratch workspace; no model is asked, the log and every workspace \
              stay as they are",
         ),
     };
     let title = format!("replay ({name}) of run {}", run.short());
-    display::say(&format!(
+    display::print_line(&format!(
         "{}: {} with {}",
-        cx.screen.paint(Style::Bold, &title),
+        cx.screen.paint(TextStyle::Bold, &title),
         pins.engine,
-        line(&pins.models.to_string())
+        sanitize_line(&pins.models.to_string())
     ));
-    display::say(&cx.screen.paint(Style::Dim, note));
+    display::print_line(&cx.screen.paint(TextStyle::Dim, note));
 }
 
 /// Prints a turn.
-pub(crate) fn turn(cx: &Context, turn: &TurnView, length: Length) {
+pub(crate) fn print_turn(cx: &CliContext, turn: &TurnView, length: TextLength) {
     let columns = cx.screen.columns();
     let phases = turn.phases.join(", ");
     let name =
         if turn.turn == 0 { "before the first turn".to_owned() } else { format!("turn {}", turn.turn) };
-    let cost = if turn.cost_nusd == 0 { String::new() } else { format!(", {}", money(turn.cost_nusd)) };
+    let cost =
+        if turn.cost_nusd == 0 { String::new() } else { format!(", {}", format_money(turn.cost_nusd)) };
     let tokens = if turn.output_tokens == 0 {
         String::new()
     } else {
         format!("  {} tokens in, {} out{cost}", turn.input_tokens, turn.output_tokens)
     };
-    display::say("");
-    display::say(&format!(
+    display::print_line("");
+    display::print_line(&format!(
         "{}{}{}",
-        cx.screen.paint(Style::Bold, &name),
+        cx.screen.paint(TextStyle::Bold, &name),
         if phases.is_empty() { String::new() } else { format!("  {phases}") },
-        cx.screen.paint(Style::Dim, &tokens)
+        cx.screen.paint(TextStyle::Dim, &tokens)
     ));
     for note in &turn.notes {
-        say_block(&cx.screen.paint(Style::Warn, &excerpt(note, length.lines(2), "  ! ", columns)));
+        print_block(
+            &cx.screen.paint(TextStyle::Warn, &render_excerpt(note, length.max_lines(2), "  ! ", columns)),
+        );
     }
     for told in &turn.told {
-        say_block(&cx.screen.paint(Style::Dim, &excerpt(told, length.lines(6), "  > ", columns)));
+        print_block(
+            &cx.screen.paint(TextStyle::Dim, &render_excerpt(told, length.max_lines(6), "  > ", columns)),
+        );
     }
-    say_block(&excerpt(&turn.text, length.lines(8), "  ", columns));
+    print_block(&render_excerpt(&turn.text, length.max_lines(8), "  ", columns));
     for call in &turn.tools {
-        say_call(cx, call, length);
+        print_call(cx, call, length);
     }
     for change in &turn.changes {
-        let path = line(&change.path.to_string()).into_owned();
-        let by = change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", line(by)));
-        let by = cx.screen.paint(Style::Warn, &by);
-        display::say(&format!("  {} {path}{by}", cx.screen.paint(Style::Good, &change.what)));
+        let path = sanitize_line(&change.path.to_string()).into_owned();
+        let by =
+            change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", sanitize_line(by)));
+        let by = cx.screen.paint(TextStyle::Warn, &by);
+        display::print_line(&format!("  {} {path}{by}", cx.screen.paint(TextStyle::Good, &change.what)));
         if let Some(diff) = &change.diff {
-            say_diff(cx, diff, length);
+            print_diff(cx, diff, length);
         }
     }
     for gate in &turn.gates {
         let (style, word) = match (gate.passed, gate.came_to.as_str()) {
-            (Some(true), came_to @ ("passed" | "mended")) => (Style::Good, came_to),
-            (Some(false), came_to @ "failed") => (Style::Bad, came_to),
-            (_, came_to) => (Style::Warn, came_to),
+            (Some(true), came_to @ ("passed" | "mended")) => (TextStyle::Good, came_to),
+            (Some(false), came_to @ "failed") => (TextStyle::Bad, came_to),
+            (_, came_to) => (TextStyle::Warn, came_to),
         };
-        let command = line(&gate.command).into_owned();
-        display::say(&format!(
+        let command = sanitize_line(&gate.command).into_owned();
+        display::print_line(&format!(
             "  final check {}: {command} {} in {}",
-            line(&gate.name),
+            sanitize_line(&gate.name),
             cx.screen.paint(style, word),
-            duration(gate.duration_ms)
+            format_duration(gate.duration_ms)
         ));
         if gate.passed != Some(true) {
-            say_block(&excerpt(&gate.output, length.lines(8), "    ", columns));
+            print_block(&render_excerpt(&gate.output, length.max_lines(8), "    ", columns));
         }
     }
-    if let (Some(tree), Length::Whole) = (&turn.tree, length) {
-        display::say(&cx.screen.paint(Style::Dim, &format!("  tree {tree}")));
+    if let (Some(tree), TextLength::Full) = (&turn.tree, length) {
+        display::print_line(&cx.screen.paint(TextStyle::Dim, &format!("  tree {tree}")));
     }
     if let Some(ended) = &turn.ended {
-        let style = if ended == "succeeded" { Style::Good } else { Style::Bad };
-        display::say(&format!("  {}", cx.screen.paint(style, &line(&format!("the run {ended}")))));
+        let style = if ended == "succeeded" { TextStyle::Good } else { TextStyle::Bad };
+        display::print_line(&format!(
+            "  {}",
+            cx.screen.paint(style, &sanitize_line(&format!("the run {ended}")))
+        ));
     }
 }
 
-fn say_block(text: &str) {
+fn print_block(text: &str) {
     if !text.trim().is_empty() {
-        display::say(text.trim_end_matches('\n'));
+        display::print_line(text.trim_end_matches('\n'));
     }
 }
 
-fn say_call(cx: &Context, call: &CallView, length: Length) {
+fn print_call(cx: &CliContext, call: &ToolCallView, length: TextLength) {
     let columns = cx.screen.columns();
     let (style, word) = match &call.came_to {
-        Some(word) if call.failed => (Style::Warn, word.as_str()),
-        Some(word) => (Style::Good, word.as_str()),
-        None => (Style::Warn, "no result"),
+        Some(word) if call.failed => (TextStyle::Warn, word.as_str()),
+        Some(word) => (TextStyle::Good, word.as_str()),
+        None => (TextStyle::Warn, "no result"),
     };
-    let args = arguments(&call.args);
-    let head = display::fit(&line(&format!("{} {args}", call.name)), columns.saturating_sub(24));
-    let took = duration(call.duration_ms);
-    display::say(&format!(
+    let args = format_arguments(&call.args);
+    let head = display::truncate_to_width(
+        &sanitize_line(&format!("{} {args}", call.name)),
+        columns.saturating_sub(24),
+    );
+    let took = format_duration(call.duration_ms);
+    display::print_line(&format!(
         "  {} {head} {} {}",
-        cx.screen.paint(Style::Dim, "$"),
+        cx.screen.paint(TextStyle::Dim, "$"),
         cx.screen.paint(style, word),
-        cx.screen.paint(Style::Dim, &took)
+        cx.screen.paint(TextStyle::Dim, &took)
     ));
     let lines = if call.failed { 6 } else { 3 };
-    say_block(&cx.screen.paint(Style::Dim, &excerpt(&call.result, length.lines(lines), "      ", columns)));
+    print_block(
+        &cx.screen
+            .paint(TextStyle::Dim, &render_excerpt(&call.result, length.max_lines(lines), "      ", columns)),
+    );
 }
 
 /// Arguments in few words: a lone text as it is, long ones by their size.
-fn arguments(args: &Value) -> String {
+fn format_arguments(args: &Value) -> String {
     let Value::Object(fields) = args else { return args.to_string() };
     let mut shown = Vec::new();
     for (name, value) in fields {
@@ -166,14 +183,14 @@ fn arguments(args: &Value) -> String {
     shown.join(" ")
 }
 
-fn say_diff(cx: &Context, diff: &str, length: Length) {
-    let text = excerpt(diff, length.lines(14), "    ", cx.screen.columns());
+fn print_diff(cx: &CliContext, diff: &str, length: TextLength) {
+    let text = render_excerpt(diff, length.max_lines(14), "    ", cx.screen.columns());
     for shown in text.lines() {
         let style = match shown.trim_start().as_bytes().first() {
-            Some(b'+') => Style::Good,
-            Some(b'-') => Style::Bad,
-            Some(_) | None => Style::Dim,
+            Some(b'+') => TextStyle::Good,
+            Some(b'-') => TextStyle::Bad,
+            Some(_) | None => TextStyle::Dim,
         };
-        display::say(&cx.screen.paint(style, shown));
+        display::print_line(&cx.screen.paint(style, shown));
     }
 }

@@ -1,20 +1,20 @@
 //! `docket resume`, and which turn of a run can be gone on from.
 
 use docket_schema::{
+    api::{ResumeRequest, ResumeResponse},
     history::{FoldedRun, NoSuchTurn},
     ids::Turn,
-    wire::{ResumeRequest, ResumeResponse},
 };
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
@@ -31,7 +31,7 @@ Examples:
   docket resume 3f9c01ab --turn 7
   docket resume 3f9c01ab --hint \"The tests live in spec/.\""
 )]
-pub(crate) struct Args {
+pub(crate) struct ResumeArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The last turn that is kept [default: the last one that ended]
@@ -43,26 +43,26 @@ pub(crate) struct Args {
 }
 
 /// The turn at whose end something is wanted: `asked`, or the last one that ended.
-pub(crate) fn turn_of(history: &FoldedRun, asked: Option<u32>) -> Outcome<Turn> {
+pub(crate) fn resolve_turn(history: &FoldedRun, asked: Option<u32>) -> CliResult<Turn> {
     let asked = asked.map(Turn);
     let found = asked.map_or(Ok(()), |asked| history.turn(asked).map(|_| ()));
-    let found = found.and_then(|()| history.end_of(asked).map(|(_, turn)| turn));
+    let found = found.and_then(|()| history.turn_end(asked).map(|(_, turn)| turn));
     found.map_err(|error| {
         let exit = match error {
-            NoSuchTurn::NotThere { .. } => Exit::NotFound,
-            NoSuchTurn::NoneEnded | NoSuchTurn::NotEnded { .. } => Exit::Refused,
+            NoSuchTurn::NotFound { .. } => ExitKind::NotFound,
+            NoSuchTurn::NoneEnded | NoSuchTurn::NotEnded { .. } => ExitKind::Refused,
         };
-        Failure::new(exit, error)
+        CliError::new(exit, error)
     })
 }
 
 /// Says which run goes on, and from where.
-pub(crate) fn say(cx: &Context, made: &ResumeResponse) {
-    if cx.json() {
-        display::say_json(made);
+pub(crate) fn print_resumed(cx: &CliContext, made: &ResumeResponse) {
+    if cx.is_json() {
+        display::print_json(made);
         return;
     }
-    display::say(&format!(
+    display::print_line(&format!(
         "task {}: run {} goes on from turn {} of run {}",
         made.task.short(),
         made.run.short(),
@@ -72,19 +72,21 @@ pub(crate) fn say(cx: &Context, made: &ResumeResponse) {
 }
 
 /// Resumes it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
+pub(crate) async fn run_resume(cx: CliContext, args: ResumeArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
     let request = ResumeRequest { turn: args.turn, edit: None, hint: args.hint };
     let made = access.client.resume_with(run, &request).await?;
-    if cx.json() {
-        display::say_json(&crate::output::task_rows::Row::of(&access.client.task(made.task).await?.task));
+    if cx.is_json() {
+        display::print_json(&crate::output::task_rows::TaskRow::from_task(
+            &access.client.get_task(made.task).await?.task,
+        ));
     } else {
-        say(&cx, &made);
+        print_resumed(&cx, &made);
     }
-    if access.is_alone() {
-        display::note("nobody works here now; `docket up` starts workers");
+    if access.is_local() {
+        display::print_note("nobody works here now; `docket up` starts workers");
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

@@ -5,37 +5,37 @@ use crate::history::blobs;
 use crate::history::lineage;
 use std::{ffi::OsString, io::IsTerminal as _, path::Path};
 
-use docket_sandbox::{Attended, CommandSpec, Ended};
+use docket_sandbox::{CommandExit, CommandSpec, InteractionMode};
 use docket_schema::{
-    content::WorkPath,
+    api::{ForkRequest, ResumeRequest, ResumeResponse},
+    content::WorkspacePath,
     ids::{RunId, Turn},
     run::RunState,
     task::TaskSpec,
-    wire::{ForkRequest, ResumeRequest, ResumeResponse},
 };
 use docket_worker::{
-    client::Client,
-    run::{Changed, Visit, VisitPlace},
+    client::CoordinatorClient,
+    run::{SessionChanges, ShellSession, ShellSessionConfig},
     workspace::BlobSink as _,
 };
 
 use crate::{
-    commands::runs::{fork, resume::turn_of},
+    commands::runs::{fork, resume::resolve_turn},
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
-    history::blobs::Remote,
+    context::CliContext,
+    history::blobs::RemoteBlobs,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
-        signals::Stop,
+        error::{CliError, CliResult, ExitKind, FailWith as _},
+        signals::StopSignals,
     },
 };
 
 /// Changed paths that are shown before a person is asked: a screen of them.
-const SHOWN_MAX: usize = 20;
+const CHANGES_LISTED_MAX: usize = 20;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ Examples:
   docket shell 3f9c01ab --turn 7 -- git log --oneline
   docket shell 3f9c01ab --turn 7 --then fork -- sed -i s/old/new/ src/config.py"
 )]
-pub(crate) struct Args {
+pub(crate) struct ShellArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The turn at whose end the workspace is wanted [default: the last one that ended]
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     turn: Option<u32>,
     /// What becomes of what was changed [default: asked on a terminal, else discard]
     #[arg(long, value_enum, value_name = "WHAT")]
-    then: Option<Then>,
+    then: Option<AfterShell>,
     /// A command to run there, in place of a shell
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -75,7 +75,7 @@ pub(crate) struct Args {
 /// What becomes of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Then {
+enum AfterShell {
     /// A new run of the same task goes on from it
     Resume,
     /// A new task goes on from it
@@ -86,30 +86,30 @@ enum Then {
 
 /// A visit as `--json` shows it: stable.
 #[derive(Debug, serde::Serialize)]
-struct Row {
+struct ShellRow {
     /// The run that was visited.
     run: RunId,
     turn: Turn,
     /// Whether the command, or the shell, ended well.
     succeeded: bool,
-    changed: Vec<WorkPath>,
+    changed: Vec<WorkspacePath>,
     /// Whether commits, branches or stashes changed.
     git_changed: bool,
     /// Null where nothing was changed.
-    then: Option<Then>,
+    then: Option<AfterShell>,
     /// What goes on from the change; null where nothing does.
-    made: Option<fork::Row>,
+    made: Option<fork::ForkRow>,
 }
 
-impl Row {
-    fn of(target: &Target, succeeded: bool, changed: Option<&Changed>) -> Self {
+impl ShellRow {
+    fn from_changes(target: &ShellTarget, succeeded: bool, changed: Option<&SessionChanges>) -> Self {
         let paths = changed.map_or(&[][..], |changed| &changed.paths);
         Self {
             run: target.run,
             turn: target.turn,
             succeeded,
             changed: paths.iter().map(|change| change.path.clone()).collect(),
-            git_changed: changed.is_some_and(|changed| changed.git),
+            git_changed: changed.is_some_and(|changed| changed.git_changed),
             then: None,
             made: None,
         }
@@ -117,7 +117,7 @@ impl Row {
 }
 
 /// What is visited.
-struct Target {
+struct ShellTarget {
     run: RunId,
     turn: Turn,
     state: RunState,
@@ -125,44 +125,51 @@ struct Target {
 }
 
 /// Opens the workspace, and goes on from what was changed.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run_shell(cx: CliContext, args: ShellArgs) -> CliResult {
     // The home is not held while a person works.
-    let access = Access::open(&cx, Need::Read).await?;
-    let target = target(&access.client, &args).await?;
-    let scratch = tempfile::Builder::new().prefix("shell-").tempdir_in(cx.home.folder("scratch")?)?;
-    let mut visit = open(&cx, &access.client, &target, scratch.path()).await?;
+    let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    let target = resolve_target(&access.client, &args).await?;
+    let scratch = tempfile::Builder::new().prefix("shell-").tempdir_in(cx.home.ensure_folder("scratch")?)?;
+    let mut visit = open_session(&cx, &access.client, &target, scratch.path()).await?;
     access.close().await?;
-    let succeeded = attend(&cx, &visit, &target, args.command).await?;
-    let changed = visit.changed().fail_as(Exit::Failed)?;
-    let mut row = Row::of(&target, succeeded, changed.as_ref());
+    let succeeded = run_attended(&cx, &visit, &target, args.command).await?;
+    let changed = visit.collect_changes().fail_as(ExitKind::Failed)?;
+    let mut row = ShellRow::from_changes(&target, succeeded, changed.as_ref());
     if let Some(changed) = changed {
-        show(&cx, &changed);
-        let then = args.then.map_or_else(ask, Ok)?;
+        print_changes(&cx, &changed);
+        let then = args.then.map_or_else(ask_next_step, Ok)?;
         row.then = Some(then);
         match then {
-            Then::Discard => display::note("discarded"),
-            Then::Resume | Then::Fork => row.made = go_on(&cx, &target, changed, then).await?,
+            AfterShell::Discard => display::print_note("discarded"),
+            AfterShell::Resume | AfterShell::Fork => {
+                row.made = continue_from_changes(&cx, &target, changed, then).await?
+            }
         }
     } else {
-        display::note("nothing was changed");
+        display::print_note("nothing was changed");
     }
-    if cx.json() {
-        display::say_json(&row);
+    if cx.is_json() {
+        display::print_json(&row);
     }
-    Ok(if succeeded { Exit::Ok } else { Exit::Failed })
+    Ok(if succeeded { ExitKind::Ok } else { ExitKind::Failed })
 }
 
-async fn target(client: &Client, args: &Args) -> Outcome<Target> {
-    let run = resolve::run(client, &args.id).await?;
-    let task = client.run(run).await?.task;
-    let spec = client.task(task).await?.task.spec;
-    let history = lineage::history(client, run).await?;
-    let turn = turn_of(&history, args.turn)?;
-    let state = history.state_at_end(turn).fail_as(Exit::Refused)?;
-    Ok(Target { run, turn, state, spec })
+async fn resolve_target(client: &CoordinatorClient, args: &ShellArgs) -> CliResult<ShellTarget> {
+    let run = resolve::resolve_run(client, &args.id).await?;
+    let task = client.get_run(run).await?.task;
+    let spec = client.get_task(task).await?.task.spec;
+    let history = lineage::read_folded_run(client, run).await?;
+    let turn = resolve_turn(&history, args.turn)?;
+    let state = history.state_at_end(turn).fail_as(ExitKind::Refused)?;
+    Ok(ShellTarget { run, turn, state, spec })
 }
 
-async fn open(cx: &Context, client: &Client, target: &Target, scratch: &Path) -> Outcome<Visit> {
+async fn open_session(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    target: &ShellTarget,
+    scratch: &Path,
+) -> CliResult<ShellSession> {
     let (run, turn) = (target.run.short(), target.turn);
     let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
     let env = [
@@ -171,116 +178,128 @@ async fn open(cx: &Context, client: &Client, target: &Target, scratch: &Path) ->
         ("TERM", terminal),
         ("PS1", format!("{run}@{turn} \\w $ ")),
     ];
-    let place = VisitPlace {
+    let place = ShellSessionConfig {
         folder: scratch.join("workspace"),
-        cache: cx.home.folder("cache")?,
+        cache: cx.home.ensure_folder("cache")?,
         sandbox: cx.config.sandbox,
-        limits: cx.config.limits,
+        limits: cx.config.sandbox_limits,
         env: env.map(|(name, value)| (name.to_owned(), value)).into(),
     };
-    Visit::open(place, &target.spec, &target.state, &Remote(client)).await.fail_as(Exit::Failed)
+    ShellSession::open(place, &target.spec, &target.state, &RemoteBlobs(client))
+        .await
+        .fail_as(ExitKind::Failed)
 }
 
 /// Whether the command, or the shell, ended well.
-async fn attend(cx: &Context, visit: &Visit, target: &Target, command: Vec<OsString>) -> Outcome<bool> {
+async fn run_attended(
+    cx: &CliContext,
+    visit: &ShellSession,
+    target: &ShellTarget,
+    command: Vec<OsString>,
+) -> CliResult<bool> {
     let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let spec = if command.is_empty() {
         if !on_terminal {
             let message = "a shell needs a terminal; give a command after `--` where there is none";
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
-        display::note(&format!(
+        display::print_note(&format!(
             "run {} at the end of turn {}, in a copy; leave with exit or Ctrl-D",
             target.run.short(),
             target.turn
         ));
-        CommandSpec::interactive()
+        CommandSpec::interactive_shell()
     } else {
         CommandSpec::new(command)
     };
-    let how = match (on_terminal, cx.json()) {
-        (true, _) => Attended::Terminal,
-        (false, true) => Attended::Aside,
-        (false, false) => Attended::Pipes,
+    let how = match (on_terminal, cx.is_json()) {
+        (true, _) => InteractionMode::Terminal,
+        (false, true) => InteractionMode::PipesToStderr,
+        (false, false) => InteractionMode::Pipes,
     };
-    let stop = Stop::listen()?;
+    let stop = StopSignals::listen()?;
     tokio::select! {
-        ended = visit.sandbox().attend(spec, how) => match ended.fail_as(Exit::Failed)? {
-            Ended::Exit(status) => Ok(status == 0),
-            Ended::Signal(_) | Ended::TimedOut | Ended::Exceeded(_) => Ok(false),
+        ended = visit.sandbox().run_interactive(spec, how) => match ended.fail_as(ExitKind::Failed)? {
+            CommandExit::Exit(status) => Ok(status == 0),
+            CommandExit::Signal(_) | CommandExit::TimedOut | CommandExit::Exceeded(_) => Ok(false),
         },
-        () = stop.drain.cancelled() => Err(Failure::new(Exit::Failed, "interrupted; nothing was kept")),
+        () = stop.drain.cancelled() => Err(CliError::new(ExitKind::Failed, "interrupted; nothing was kept")),
     }
 }
 
-fn show(cx: &Context, changed: &Changed) {
-    if cx.json() {
+fn print_changes(cx: &CliContext, changed: &SessionChanges) {
+    if cx.is_json() {
         return;
     }
-    display::note(&format!("changed: {} paths", changed.paths.len()));
-    for change in changed.paths.iter().take(SHOWN_MAX) {
+    display::print_note(&format!("changed: {} paths", changed.paths.len()));
+    for change in changed.paths.iter().take(CHANGES_LISTED_MAX) {
         let mark = if change.entry.is_some() { "~" } else { "-" };
-        display::note(&format!("  {mark} {}", display::line(&change.path.to_string())));
+        display::print_note(&format!("  {mark} {}", display::sanitize_line(&change.path.to_string())));
     }
-    if changed.paths.len() > SHOWN_MAX {
-        display::note(&format!("  and {} more", changed.paths.len() - SHOWN_MAX));
+    if changed.paths.len() > CHANGES_LISTED_MAX {
+        display::print_note(&format!("  and {} more", changed.paths.len() - CHANGES_LISTED_MAX));
     }
-    if changed.git {
-        display::note("  ~ .git (commits, branches or stashes)");
+    if changed.git_changed {
+        display::print_note("  ~ .git (commits, branches or stashes)");
     }
 }
 
 /// Asks what becomes of it; where there is nobody to ask, it is thrown away.
-fn ask() -> Outcome<Then> {
+fn ask_next_step() -> CliResult<AfterShell> {
     if !std::io::stdin().is_terminal() {
-        return Ok(Then::Discard);
+        return Ok(AfterShell::Discard);
     }
     loop {
-        display::note("go on from this? [r]esume the task, [f]ork a new one, [d]iscard");
+        display::print_note("go on from this? [r]esume the task, [f]ork a new one, [d]iscard");
         let mut line = String::new();
         if std::io::stdin().read_line(&mut line)? == 0 {
-            return Ok(Then::Discard);
+            return Ok(AfterShell::Discard);
         }
         match line.trim().to_ascii_lowercase().as_str() {
-            "r" | "resume" => return Ok(Then::Resume),
-            "f" | "fork" => return Ok(Then::Fork),
-            "d" | "discard" => return Ok(Then::Discard),
+            "r" | "resume" => return Ok(AfterShell::Resume),
+            "f" | "fork" => return Ok(AfterShell::Fork),
+            "d" | "discard" => return Ok(AfterShell::Discard),
             _ => {}
         }
     }
 }
 
-async fn go_on(cx: &Context, target: &Target, changed: Changed, then: Then) -> Outcome<Option<fork::Row>> {
-    let access = Access::open(cx, Need::Write).await?;
+async fn continue_from_changes(
+    cx: &CliContext,
+    target: &ShellTarget,
+    changed: SessionChanges,
+    then: AfterShell,
+) -> CliResult<Option<fork::ForkRow>> {
+    let access = Coordinator::connect(cx, AccessMode::Write).await?;
     let client = &access.client;
-    let mut upload = blobs::Upload::new(client);
+    let mut upload = blobs::BlobUpload::new(client);
     let stored = || "what was changed could not be stored".to_owned();
     for (blob, bytes) in changed.blobs {
-        upload.put(blob, bytes).await.fail_with(Exit::Failed, stored)?;
+        upload.put(blob, bytes).await.fail_with(ExitKind::Failed, stored)?;
     }
-    upload.flush().await.fail_with(Exit::Failed, stored)?;
+    upload.flush().await.fail_with(ExitKind::Failed, stored)?;
     let (turn, edit) = (Some(target.turn.0), Some(changed.edit));
     let row = match then {
-        Then::Fork => {
-            let asked = fork::Change::default().check(cx)?.request(client, turn, 1).await?;
+        AfterShell::Fork => {
+            let asked = fork::ForkChangeArgs::default().check(cx)?.build_request(client, turn, 1).await?;
             let made = client.fork(target.run, &ForkRequest { edit, ..asked }).await?;
-            if !cx.json() {
-                fork::say(cx, &made);
+            if !cx.is_json() {
+                fork::print_forks(cx, &made);
             }
-            fork::rows(&made).next()
+            fork::fork_rows(&made).next()
         }
-        Then::Resume => {
+        AfterShell::Resume => {
             let made = client.resume_with(target.run, &ResumeRequest { turn, edit, hint: None }).await?;
-            if !cx.json() {
-                crate::commands::runs::resume::say(cx, &made);
+            if !cx.is_json() {
+                crate::commands::runs::resume::print_resumed(cx, &made);
             }
             let ResumeResponse { task, run, parent, turn } = made;
-            Some(fork::Row { task, run, parent: parent.run, parent_seq: parent.seq.0, turn })
+            Some(fork::ForkRow { task, run, parent: parent.run, parent_seq: parent.seq.0, turn })
         }
-        Then::Discard => None,
+        AfterShell::Discard => None,
     };
-    if access.is_alone() {
-        display::note("nobody works here now; `docket up` starts workers");
+    if access.is_local() {
+        display::print_note("nobody works here now; `docket up` starts workers");
     }
     access.close().await?;
     Ok(row)

@@ -9,35 +9,35 @@
 //! those too). For one run this is the *verify* kind of replay, and `docket replay RUN
 //! --verify` says the same; `--tools` runs the recorded calls again as well.
 
-mod archived;
-mod stored;
+mod archived_streams;
+mod stored_blobs;
 
-use docket_coordinator::store::{Fold, LogReader as _, StoreError, Walked, walk};
+use docket_coordinator::store::{LogReader as _, StoreError, StreamFold, StreamReport, walk_stream};
 use docket_schema::{
+    api::{ProblemCode, StreamHead},
     event::{Envelope, Head},
     ids::{RunId, StreamId, TaskId, Turn},
-    wire::{ProblemCode, StreamHead},
 };
 use docket_worker::{
-    client::{Client, ClientError},
+    client::{ClientError, CoordinatorClient},
     replay::{Divergence, VerifyError, verify},
-    run::Material,
+    run::BlobCache,
 };
 use serde::Serialize;
 
 use crate::{
-    commands::runs::replay::{Choice, run_again},
+    commands::runs::replay::{RerunChoice, rerun_and_report},
     connect::{
-        access::{Access, Need},
-        resolve::{self, Named},
+        coordinator::{AccessMode, Coordinator},
+        resolve::{self, ResolvedId},
     },
-    context::Context,
-    history::{blobs::Remote, children, lineage::Source},
+    context::CliContext,
+    history::{blobs::RemoteBlobs, children, lineage::HistorySource},
     output::{
-        display::{self, Style},
-        fail::{Chain, Exit, Failure, Outcome},
+        display::{self, TextStyle},
+        error::{CauseDisplay, CliError, CliResult, ExitKind},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Faults that are listed; more are only counted.
@@ -60,7 +60,7 @@ Examples:
   docket verify 3f9c01ab --tools
   docket verify --store postgres://docket@db/docket --json"
 )]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     /// A task or a run [default: the whole log]
     id: Option<String>,
     /// Run the recorded tool calls of the run, or of each run of the task, again and compare
@@ -76,13 +76,13 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "id")]
     archives: bool,
     /// Another store than this home's
-    #[arg(long, value_name = "URL", value_parser = crate::config::values::store)]
+    #[arg(long, value_name = "URL", value_parser = crate::config::values::parse_store_address)]
     store: Option<String>,
 }
 
 /// What was found.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct VerifyReport {
     /// `verify`: derived again from the log.
     pub(crate) replay: &'static str,
     pub(crate) ok: bool,
@@ -114,23 +114,23 @@ pub(crate) struct Report {
     pub(crate) divergences: Vec<Divergence>,
 }
 
-impl Report {
+impl VerifyReport {
     fn new() -> Self {
         Self { replay: "verify", ..Self::default() }
     }
 
     /// How a command that found this ends.
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> ExitKind {
         let all_known = self.engines_missing.is_empty() && self.events_unknown.is_empty();
         match (self.ok, self.archives_unread.is_empty(), all_known) {
-            (false, _, _) => Exit::Verification,
-            (true, false, _) => Exit::Unreachable,
-            (true, true, false) => Exit::EngineMissing,
-            (true, true, true) => Exit::Ok,
+            (false, _, _) => ExitKind::Verification,
+            (true, false, _) => ExitKind::Unreachable,
+            (true, true, false) => ExitKind::EngineMissing,
+            (true, true, true) => ExitKind::Ok,
         }
     }
 
-    fn fault(&mut self, text: String) {
+    fn add_fault(&mut self, text: String) {
         if self.faults.contains(&text) {
             return;
         }
@@ -141,13 +141,15 @@ impl Report {
     }
 }
 
-impl Report {
+impl VerifyReport {
     /// An answer, or a fault where the coordinator found its own store altered, or can make nothing of it.
-    fn read<T>(&mut self, answer: Result<T, ClientError>) -> Outcome<Option<T>> {
+    fn read_or_fault<T>(&mut self, answer: Result<T, ClientError>) -> CliResult<Option<T>> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(error) if matches!(error.code(), Some(ProblemCode::Corrupt | ProblemCode::Internal)) => {
-                self.fault(error.to_string());
+            Err(error)
+                if matches!(error.problem_code(), Some(ProblemCode::Corrupt | ProblemCode::Internal)) =>
+            {
+                self.add_fault(error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -155,26 +157,26 @@ impl Report {
     }
 
     /// What a stream was walked to, and what it folds into where it holds.
-    fn walked(&mut self, walked: Walked) -> Option<Fold> {
+    fn add_walked(&mut self, walked: StreamReport) -> Option<StreamFold> {
         self.events += walked.events;
         match walked.fault {
             None => return Some(walked.fold),
             Some(fault) if fault.unknown => self.events_unknown.push(fault.what),
-            Some(fault) => self.fault(fault.what),
+            Some(fault) => self.add_fault(fault.what),
         }
         None
     }
 }
 
 /// Verifies.
-pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
+pub(crate) async fn run_verify(mut cx: CliContext, args: VerifyArgs) -> CliResult {
     let named = args.store.is_some();
     cx.config.store = args.store.or(cx.config.store);
     let opened = match &args.id {
         // Whoever serves the home knows another store.
-        _ if named => Access::at_store(&cx).await,
-        None => Access::open(&cx, Need::Read).await,
-        Some(id) => Access::to_read(&cx, id).await,
+        _ if named => Coordinator::serve_configured_store(&cx).await,
+        None => Coordinator::connect(&cx, AccessMode::Read).await,
+        Some(id) => Coordinator::connect_for_reading(&cx, id).await,
     };
     let access = opened.map_err(|failure| {
         let damaged = failure.error.chain().any(|cause| {
@@ -183,49 +185,53 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
                 Some(StoreError::Damaged { .. } | StoreError::Corrupt { .. })
             )
         });
-        Failure { exit: if damaged { Exit::Verification } else { failure.exit }, ..failure }
+        CliError { exit: if damaged { ExitKind::Verification } else { failure.exit }, ..failure }
     })?;
     let mut runs = Vec::new();
     let report = match &args.id {
         None => {
-            let mut report = whole_log(&cx, &access.client, &access.source()).await?;
-            archived::check(&cx, &access.client, args.archives, &mut report).await?;
+            let mut report = verify_whole_log(&cx, &access.client, &access.history_source()).await?;
+            archived_streams::check_archived(&cx, &access.client, args.archives, &mut report).await?;
             report.ok = report.faults_count == 0;
             report
         }
-        Some(id) => match resolve::named(&access.client, id).await? {
-            Named::Task(task) => {
-                let mut report = Report::new();
-                let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
+        Some(id) => match resolve::resolve_id(&access.client, id).await? {
+            ResolvedId::Task(task) => {
+                let mut report = VerifyReport::new();
+                let log = LogVerifier {
+                    client: &access.client,
+                    source: &access.history_source(),
+                    blobs: BlobScope::NamedByRun,
+                };
                 log.check_task(task, &mut report).await?;
-                runs.extend(access.client.task(task).await?.runs.into_iter().map(|run| run.id));
-                let progress = Progress::of(&cx, runs.len() as u64, "runs");
+                runs.extend(access.client.get_task(task).await?.runs.into_iter().map(|run| run.id));
+                let progress = ProgressDisplay::bar(&cx, runs.len() as u64, "runs");
                 for run in &runs {
                     log.check_run(*run, None, &mut report).await?;
-                    progress.add(1);
+                    progress.advance(1);
                 }
                 drop(progress);
                 report.streams = report.tasks + report.runs;
                 report.ok = report.faults_count == 0;
                 report
             }
-            Named::Run(run) => {
+            ResolvedId::Run(run) => {
                 runs.push(run);
-                let progress = Progress::waiting(&cx);
-                progress.say("decisions are derived again");
-                of_run(&access.client, &access.source(), run).await?
+                let progress = ProgressDisplay::spinner(&cx);
+                progress.set_message("decisions are derived again");
+                verify_run(&access.client, &access.history_source(), run).await?
             }
         },
     };
-    let report = if args.children { with_children(&cx, &access, &mut runs, report).await? } else { report };
-    say(&cx, &report);
+    let report = if args.children { verify_children(&cx, &access, &mut runs, report).await? } else { report };
+    print_report(&cx, &report);
     let mut exit = report.exit();
     if args.tools && report.ok {
         for run in runs {
-            let history = crate::history::lineage::history(&access.client, run).await?;
+            let history = crate::history::lineage::read_folded_run(&access.client, run).await?;
             let last = history.turns().last().map_or(Turn(0), |span| span.turn);
-            let choice = Choice { turns: Turn(0)..=last, gates: args.gates };
-            exit = exit.worse(run_again(&cx, &access.client, run, &history, choice).await?);
+            let choice = RerunChoice { turns: Turn(0)..=last, gates: args.gates };
+            exit = exit.more_severe(rerun_and_report(&cx, &access.client, run, &history, choice).await?);
         }
     }
     access.close().await?;
@@ -233,22 +239,26 @@ pub(crate) async fn run(mut cx: Context, args: Args) -> Outcome {
 }
 
 /// Verifies what `runs` gave away as well, and adds those runs.
-async fn with_children(
-    cx: &Context,
-    access: &Access,
+async fn verify_children(
+    cx: &CliContext,
+    access: &Coordinator,
     runs: &mut Vec<RunId>,
-    mut report: Report,
-) -> Outcome<Report> {
-    let log = Log { client: &access.client, source: &access.source(), blobs: Blobs::OfTheRun };
-    let below = children::below(&access.client, runs).await?;
-    let progress = Progress::of(cx, below.len() as u64, "children");
+    mut report: VerifyReport,
+) -> CliResult<VerifyReport> {
+    let log = LogVerifier {
+        client: &access.client,
+        source: &access.history_source(),
+        blobs: BlobScope::NamedByRun,
+    };
+    let below = children::list_descendants(&access.client, runs).await?;
+    let progress = ProgressDisplay::bar(cx, below.len() as u64, "children");
     for child in below {
         log.check_task(child.view.task.id, &mut report).await?;
         for run in child.view.runs {
             log.check_run(run.id, None, &mut report).await?;
             runs.push(run.id);
         }
-        progress.add(1);
+        progress.advance(1);
     }
     report.streams = report.tasks + report.runs;
     report.ok = report.faults_count == 0;
@@ -256,28 +266,32 @@ async fn with_children(
 }
 
 /// Verifies one run: its chain, its blobs, its decisions.
-pub(crate) async fn of_run(client: &Client, source: &Source, run: RunId) -> Outcome<Report> {
-    let mut report = Report::new();
-    Log { client, source, blobs: Blobs::OfTheRun }.check_run(run, None, &mut report).await?;
+pub(crate) async fn verify_run(
+    client: &CoordinatorClient,
+    source: &HistorySource,
+    run: RunId,
+) -> CliResult<VerifyReport> {
+    let mut report = VerifyReport::new();
+    LogVerifier { client, source, blobs: BlobScope::NamedByRun }.check_run(run, None, &mut report).await?;
     report.streams = report.runs;
     report.ok = report.faults_count == 0;
     Ok(report)
 }
 
 /// Prints what was found.
-pub(crate) fn say(cx: &Context, report: &Report) {
-    if cx.json() {
-        display::say_json(report);
+pub(crate) fn print_report(cx: &CliContext, report: &VerifyReport) {
+    if cx.is_json() {
+        display::print_json(report);
         return;
     }
     let note = "decisions derived again from the log; no model is asked, nothing is run, no file is touched";
-    display::say(&cx.screen.paint(Style::Bold, "replay (verify)"));
-    display::say(&cx.screen.paint(Style::Dim, note));
+    display::print_line(&cx.screen.paint(TextStyle::Bold, "replay (verify)"));
+    display::print_line(&cx.screen.paint(TextStyle::Dim, note));
     for fault in &report.faults {
-        display::say(&display::line(&format!("fault: {fault}")));
+        display::print_line(&display::sanitize_line(&format!("fault: {fault}")));
     }
     for unread in &report.archives_unread {
-        display::say(&display::line(&format!("not read: {unread}")));
+        display::print_line(&display::sanitize_line(&format!("not read: {unread}")));
     }
     let counts = format!(
         "{} events of {} tasks and {} runs, {} blobs",
@@ -287,8 +301,8 @@ pub(crate) fn say(cx: &Context, report: &Report) {
         report.blobs_checked.max(report.blobs as u64)
     );
     if report.ok {
-        display::say(&format!("the log holds: {counts}"));
-        display::say(&format!(
+        display::print_line(&format!("the log holds: {counts}"));
+        display::print_line(&format!(
             "every hash follows from the one before; {} decisions and {} requests derived again are the same",
             report.decisions, report.requests
         ));
@@ -297,43 +311,50 @@ pub(crate) fn say(cx: &Context, report: &Report) {
                 0 => "--archives reads their files, too".to_owned(),
                 count => format!("their {count} files hold"),
             };
-            display::say(&format!("{} streams are archived; {files}", report.archived));
+            display::print_line(&format!("{} streams are archived; {files}", report.archived));
         }
         for engine in &report.engines_missing {
-            display::say(&format!("not derived again: this build has no engine {}", display::line(engine)));
+            display::print_line(&format!(
+                "not derived again: this build has no engine {}",
+                display::sanitize_line(engine)
+            ));
         }
         for event in &report.events_unknown {
-            display::say(&format!("not folded: {}", display::line(event)));
+            display::print_line(&format!("not folded: {}", display::sanitize_line(event)));
         }
     } else {
-        display::say(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
+        display::print_line(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
     }
 }
 
 /// Verifies everything.
-pub(crate) async fn whole_log(cx: &Context, client: &Client, source: &Source) -> Outcome<Report> {
-    let mut report = Report::new();
-    let progress = Progress::of(cx, 0, "streams");
-    if progress.is_seen() {
-        progress.total(streams_of(client).await);
+pub(crate) async fn verify_whole_log(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    source: &HistorySource,
+) -> CliResult<VerifyReport> {
+    let mut report = VerifyReport::new();
+    let progress = ProgressDisplay::bar(cx, 0, "streams");
+    if progress.is_visible() {
+        progress.set_total(count_streams(client).await);
     }
-    let log = Log { client, source, blobs: Blobs::All };
+    let log = LogVerifier { client, source, blobs: BlobScope::AllStored };
     let mut after = None;
-    while let Some(page) = report.read(client.streams(after.as_ref()).await)? {
+    while let Some(page) = report.read_or_fault(client.list_streams(after.as_ref()).await)? {
         for StreamHead { stream, head } in &page.streams {
             report.streams += 1;
-            progress.add(1);
+            progress.advance(1);
             let before = (report.faults_count, report.faults.len());
-            match log.check(stream, *head, &mut report).await {
-                Err(failure) if failure.exit != Exit::Unreachable => {
+            match log.check_stream(stream, *head, &mut report).await {
+                Err(failure) if failure.exit != ExitKind::Unreachable => {
                     // What the coordinator itself could not make sense of is a fault of this stream; the
                     // rest is looked at all the same.
-                    report.fault(format!("{stream}: {}", failure.text(Chain::Hidden)));
+                    report.add_fault(format!("{stream}: {}", failure.format_message(CauseDisplay::Hidden)));
                 }
                 other => other?,
             }
             // It was listed, and has gone to the archive since: that is no fault.
-            if report.faults_count > before.0 && client.archived_one(stream).await.is_ok() {
+            if report.faults_count > before.0 && client.get_archived(stream).await.is_ok() {
                 report.faults_count = before.0;
                 report.faults.truncate(before.1);
             }
@@ -344,15 +365,15 @@ pub(crate) async fn whole_log(cx: &Context, client: &Client, source: &Source) ->
         }
     }
     drop(progress);
-    stored::check_blobs(cx, client, &mut report).await?;
+    stored_blobs::check_blobs(cx, client, &mut report).await?;
     report.ok = report.faults_count == 0;
     Ok(report)
 }
 
 /// How many streams there are, as far as that can be read: their heads are, with nothing behind them.
-async fn streams_of(client: &Client) -> u64 {
+async fn count_streams(client: &CoordinatorClient) -> u64 {
     let (mut count, mut after) = (0, None);
-    while let Ok(page) = client.streams(after.as_ref()).await {
+    while let Ok(page) = client.list_streams(after.as_ref()).await {
         count += page.streams.len() as u64;
         after = page.streams.last().filter(|_| page.more).map(|last| last.stream.clone());
         if after.is_none() {
@@ -364,85 +385,96 @@ async fn streams_of(client: &Client) -> u64 {
 
 /// Which blobs are still to be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Blobs {
+enum BlobScope {
     /// None: all that are stored are.
-    All,
+    AllStored,
     /// Those that the run names.
-    OfTheRun,
+    NamedByRun,
 }
 
 /// A log being verified.
-struct Log<'a> {
-    client: &'a Client,
-    source: &'a Source,
-    blobs: Blobs,
+struct LogVerifier<'a> {
+    client: &'a CoordinatorClient,
+    source: &'a HistorySource,
+    blobs: BlobScope,
 }
 
-impl Log<'_> {
-    async fn check(&self, stream: &StreamId, head: Head, report: &mut Report) -> Outcome<()> {
+impl LogVerifier<'_> {
+    async fn check_stream(&self, stream: &StreamId, head: Head, report: &mut VerifyReport) -> CliResult<()> {
         match stream {
             StreamId::Task(task) => self.check_task_from(*task, Some(head), report).await,
             StreamId::Run(run) => self.check_run(*run, Some(head), report).await,
             StreamId::Queue(_) | StreamId::System(_) => {
-                report.walked(walk(self.source, stream, Some(head)).await?);
+                report.add_walked(walk_stream(self.source, stream, Some(head)).await?);
                 Ok(())
             }
         }
     }
 
-    async fn check_task(&self, task: TaskId, report: &mut Report) -> Outcome<()> {
-        let head = self.source.head(StreamId::Task(task)).await?;
+    async fn check_task(&self, task: TaskId, report: &mut VerifyReport) -> CliResult<()> {
+        let head = self.source.stream_head(StreamId::Task(task)).await?;
         self.check_task_from(task, head, report).await
     }
 
-    async fn check_task_from(&self, task: TaskId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+    async fn check_task_from(
+        &self,
+        task: TaskId,
+        head: Option<Head>,
+        report: &mut VerifyReport,
+    ) -> CliResult<()> {
         report.tasks += 1;
-        let folded = report.walked(walk(self.source, &StreamId::Task(task), head).await?);
-        let Some(Fold::Task(Some(folded))) = folded else { return Ok(()) };
-        let stored = self.client.task(task).await?.task;
+        let folded = report.add_walked(walk_stream(self.source, &StreamId::Task(task), head).await?);
+        let Some(StreamFold::Task(Some(folded))) = folded else { return Ok(()) };
+        let stored = self.client.get_task(task).await?.task;
         // It may have gone on since its events were read.
         if stored.seq == folded.seq && stored != *folded {
-            report
-                .fault(format!("task {task}: the table differs from the log; `docket db rebuild` mends it"));
+            report.add_fault(format!(
+                "task {task}: the table differs from the log; `docket db rebuild` mends it"
+            ));
         }
         Ok(())
     }
 
-    async fn check_run(&self, run: RunId, head: Option<Head>, report: &mut Report) -> Outcome<()> {
+    async fn check_run(&self, run: RunId, head: Option<Head>, report: &mut VerifyReport) -> CliResult<()> {
         let head = match head {
             Some(head) => Some(head),
-            None => self.source.head(StreamId::Run(run)).await?,
+            None => self.source.stream_head(StreamId::Run(run)).await?,
         };
         report.runs += 1;
-        let walked = walk(self.source, &StreamId::Run(run), head).await?;
-        let folds = walked.folds;
-        report.walked(walked);
-        let whole = self.source.history(run).await?;
+        let walked = walk_stream(self.source, &StreamId::Run(run), head).await?;
+        let folds = walked.all_folded;
+        report.add_walked(walked);
+        let whole = self.source.read_events(run).await?;
         let faults = report.faults_count;
-        stored::check_named(self.client, run, &whole, self.blobs, report).await?;
+        stored_blobs::check_named_blobs(self.client, run, &whole, self.blobs, report).await?;
         // Where the chain is broken, what is derived still says which field was altered.
         if report.faults_count == faults && folds {
-            derive_again(self.client, run, &whole, report).await;
+            verify_decisions(self.client, run, &whole, report).await;
         }
         Ok(())
     }
 }
 
 /// Derives every decision again and renders every request again, where the rest of the run holds.
-async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: &mut Report) {
-    match verify(events, &Material::new(Remote(client))).await {
+async fn verify_decisions(
+    client: &CoordinatorClient,
+    run: RunId,
+    events: &[Envelope],
+    report: &mut VerifyReport,
+) {
+    match verify(events, &BlobCache::new(RemoteBlobs(client))).await {
         Ok(verified) => {
             report.decisions += verified.decisions;
             report.requests += verified.requests;
-            if let Some(kind) = verified.lacking {
-                report.fault(format!("run {run}: its log ends within an append: a {kind} has to follow"));
+            if let Some(kind) = verified.missing_intent {
+                report.add_fault(format!("run {run}: its log ends within an append: a {kind} has to follow"));
             }
         }
         Err(VerifyError::NoEngine(engine)) => {
             report.engines_missing.push(engine.to_string());
         }
         Err(error) => {
-            report.fault(format!("run {run}: {}", with_cause(&error)));
+            report.add_fault(format!("run {run}: {}", format_error_chain(&error)));
             if let VerifyError::Diverged(divergence) = error {
                 report.divergences.push(*divergence);
             }
@@ -450,7 +482,7 @@ async fn derive_again(client: &Client, run: RunId, events: &[Envelope], report: 
     }
 }
 
-fn with_cause(error: &(dyn std::error::Error + 'static)) -> String {
+fn format_error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

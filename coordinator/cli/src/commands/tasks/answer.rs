@@ -3,18 +3,18 @@
 use crate::output::task_rows;
 use std::path::PathBuf;
 
-use docket_schema::task::TaskBlockedWhy;
+use docket_schema::task::TaskBlockedReason;
 use docket_worker::client::ClientError;
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -38,7 +38,7 @@ Examples:
   git log -5 --stat | docket answer 3f9c01ab -
   docket ps --json | jq -r 'select(.blocked_why == \"person\") | [.id, .message] | @tsv'"
 )]
-pub(crate) struct Args {
+pub(crate) struct AnswerArgs {
     /// A task, or one of its runs
     id: String,
     /// The answer; - reads it from standard input
@@ -49,16 +49,16 @@ pub(crate) struct Args {
     file: Option<PathBuf>,
 }
 
-impl Args {
-    fn read(&self) -> Outcome<String> {
+impl AnswerArgs {
+    fn read_text(&self) -> CliResult<String> {
         match (&self.file, self.text.as_slice()) {
             (Some(file), _) if file.as_os_str() != "-" => std::fs::read_to_string(file)
-                .fail_with(Exit::Usage, || {
+                .fail_with(ExitKind::Usage, || {
                     format!("cannot read the answer from {}; is it UTF-8 text?", file.display())
                 }),
             (None, words) if words != ["-"] => Ok(words.join(" ")),
             (Some(_) | None, _) => std::io::read_to_string(std::io::stdin().lock())
-                .fail_with(Exit::Usage, || {
+                .fail_with(ExitKind::Usage, || {
                     "cannot read the answer from standard input; is it UTF-8?".to_owned()
                 }),
         }
@@ -66,31 +66,31 @@ impl Args {
 }
 
 /// Answers.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let text = args.read()?;
-    let access = Access::open(&cx, Need::Write).await?;
-    let task = resolve::task(&access.client, &args.id).await?;
-    let asked = access.client.task(task).await?.task;
-    let now = access.client.answer(task, &text).await.map_err(refused)?;
-    if cx.json() {
-        display::say_json(&task_rows::Row::of(&now));
+pub(crate) async fn run_answer(cx: CliContext, args: AnswerArgs) -> CliResult {
+    let text = args.read_text()?;
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let task = resolve::resolve_task(&access.client, &args.id).await?;
+    let asked = access.client.get_task(task).await?.task;
+    let now = access.client.answer_task(task, &text).await.map_err(answer_error)?;
+    if cx.is_json() {
+        display::print_json(&task_rows::TaskRow::from_task(&now));
     } else {
-        if let (Some(TaskBlockedWhy::Person), Some(question)) = (asked.blocked_why, &asked.message) {
-            let question = display::in_one_line(question);
-            display::say(&display::line(&format!("task {} asked: {question}", task.short())));
+        if let (Some(TaskBlockedReason::Person), Some(question)) = (asked.blocked_why, &asked.message) {
+            let question = display::collapse_whitespace(question);
+            display::print_line(&display::sanitize_line(&format!("task {} asked: {question}", task.short())));
         }
-        display::say(&format!("answered; task {} is {}", task.short(), task_rows::word(&now)));
+        display::print_line(&format!("answered; task {} is {}", task.short(), task_rows::state_label(&now)));
     }
-    if access.is_alone() {
-        display::note("nobody works here now; `docket up` starts workers");
+    if access.is_local() {
+        display::print_note("nobody works here now; `docket up` starts workers");
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// Words that the question does not admit are the command line's fault.
-fn refused(error: ClientError) -> Failure {
+fn answer_error(error: ClientError) -> CliError {
     let is_of_words = error.problem().is_some_and(|problem| problem.field.as_deref() == Some("text"));
-    let failure = Failure::from(error);
-    if is_of_words { Failure { exit: Exit::Usage, ..failure } } else { failure }
+    let failure = CliError::from(error);
+    if is_of_words { CliError { exit: ExitKind::Usage, ..failure } } else { failure }
 }

@@ -1,11 +1,11 @@
 //! `docket cancel`.
 
-use docket_schema::wire::BulkAct;
+use docket_schema::api::BulkOperation;
 
 use crate::{
-    commands::tasks::act::{self, ActArgs},
-    context::Context,
-    output::fail::Outcome,
+    commands::tasks::bulk::{self, TaskActionArgs},
+    context::CliContext,
+    output::error::CliResult,
 };
 
 /// Flags.
@@ -18,12 +18,12 @@ Examples:
   docket cancel 3f9c01ab --reason \"the test was wrong\"
   docket cancel --batch todo --state available,scheduled --dry-run"
 )]
-pub(crate) struct Args {
+pub(crate) struct CancelArgs {
     #[command(flatten)]
-    act: ActArgs,
+    action: TaskActionArgs,
 }
 
 /// Cancels the task.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    act::run_with_reason(cx, args.act, BulkAct::Cancel).await
+pub(crate) async fn run_cancel(cx: CliContext, args: CancelArgs) -> CliResult {
+    bulk::run_action_with_reason(cx, args.action, BulkOperation::Cancel).await
 }

@@ -19,8 +19,8 @@ use rmcp::{
 };
 
 use crate::{
-    context::Context,
-    output::fail::{Chain, Exit, FailWith as _, Outcome},
+    context::CliContext,
+    output::error::{CauseDisplay, CliResult, ExitKind, FailWith as _},
 };
 
 /// Longest result of a call, in characters: what an agent's window bears. The rest is cut, and said to be.
@@ -50,28 +50,28 @@ Examples:
   codex mcp add docket -- docket mcp --read-only        # Codex
   DOCKET_URL=https://docket.example DOCKET_TOKEN=… docket mcp"
 )]
-pub(crate) struct Args {
+pub(crate) struct McpArgs {
     /// Only tools that look
     #[arg(long)]
     read_only: bool,
 }
 
 /// Serves until standard input ends.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let server = Server { cx: Arc::new(cx), read_only: args.read_only };
-    let running = server.serve(rmcp::transport::stdio()).await.fail_with(Exit::Failed, || {
+pub(crate) async fn run_mcp(cx: CliContext, args: McpArgs) -> CliResult {
+    let server = BacklogMcpServer { cx: Arc::new(cx), read_only: args.read_only };
+    let running = server.serve(rmcp::transport::stdio()).await.fail_with(ExitKind::Failed, || {
         "no MCP client spoke on standard input; an agent starts `docket mcp`".to_owned()
     })?;
     running.waiting().await.map_err(anyhow::Error::from)?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-struct Server {
-    cx: Arc<Context>,
+struct BacklogMcpServer {
+    cx: Arc<CliContext>,
     read_only: bool,
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for BacklogMcpServer {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         info.server_info = Implementation::new("docket", env!("CARGO_PKG_VERSION"));
@@ -84,8 +84,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let offered = tools::TOOLS.iter().filter(|tool| tool.reads || !self.read_only);
-        Ok(ListToolsResult::with_all_items(offered.map(tools::Tool::offered).collect()))
+        let offered = tools::TOOLS.iter().filter(|tool| tool.is_read_only || !self.read_only);
+        Ok(ListToolsResult::with_all_items(offered.map(tools::McpTool::to_protocol).collect()))
     }
 
     async fn call_tool(
@@ -94,24 +94,24 @@ impl ServerHandler for Server {
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let known = tools::TOOLS.iter().find(|tool| tool.name == request.name);
-        let Some(tool) = known.filter(|tool| tool.reads || !self.read_only) else {
+        let Some(tool) = known.filter(|tool| tool.is_read_only || !self.read_only) else {
             let message = format!("there is no tool {}", request.name);
             return Err(ErrorData::invalid_params(message, None));
         };
         let args = serde_json::Value::Object(request.arguments.unwrap_or_default());
         let done = (tool.call)(Arc::clone(&self.cx), args).await;
         let result = match done {
-            Ok(text) => CallToolResult::success(vec![ContentBlock::text(bounded(text))]),
-            Err(failure) => {
-                CallToolResult::error(vec![ContentBlock::text(bounded(failure.text(Chain::Shown)))])
-            }
+            Ok(text) => CallToolResult::success(vec![ContentBlock::text(truncate_result(text))]),
+            Err(failure) => CallToolResult::error(vec![ContentBlock::text(truncate_result(
+                failure.format_message(CauseDisplay::Shown),
+            ))]),
         };
         Ok(result.into())
     }
 }
 
 /// A result that fits into an answer.
-fn bounded(text: String) -> String {
+fn truncate_result(text: String) -> String {
     match text.char_indices().nth(RESULT_CHARS_MAX) {
         None => text,
         Some((end, _)) => {

@@ -1,8 +1,8 @@
 //! Commands about tasks: make them, list them, steer them.
 
-pub(crate) mod act;
 pub(crate) mod answer;
 pub(crate) mod batch;
+pub(crate) mod bulk;
 pub(crate) mod cancel;
 pub(crate) mod mcp;
 pub(crate) mod pause;

@@ -1,11 +1,11 @@
 //! `docket pause` and `docket unpause`.
 
-use docket_schema::wire::BulkAct;
+use docket_schema::api::BulkOperation;
 
 use crate::{
-    commands::tasks::act::{self, MeantArgs},
-    context::Context,
-    output::fail::Outcome,
+    commands::tasks::bulk::{self, TaskSelectionArgs},
+    context::CliContext,
+    output::error::CliResult,
 };
 
 /// Flags of `pause`.
@@ -21,9 +21,9 @@ Examples:
   docket pause 3f9c01ab && docket follow 3f9c01ab
   docket pause --queue nightly --yes"
 )]
-pub(crate) struct Args {
+pub(crate) struct PauseArgs {
     #[command(flatten)]
-    meant: MeantArgs,
+    selection: TaskSelectionArgs,
 }
 
 /// Flags of `unpause`.
@@ -38,15 +38,15 @@ Examples:
 )]
 pub(crate) struct UnpauseArgs {
     #[command(flatten)]
-    meant: MeantArgs,
+    selection: TaskSelectionArgs,
 }
 
 /// Pauses it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    act::run(cx, args.meant, BulkAct::Pause, String::new()).await
+pub(crate) async fn run_pause(cx: CliContext, args: PauseArgs) -> CliResult {
+    bulk::run_action(cx, args.selection, BulkOperation::Pause, String::new()).await
 }
 
 /// Lets it go on.
-pub(crate) async fn unpause(cx: Context, args: UnpauseArgs) -> Outcome {
-    act::run(cx, args.meant, BulkAct::Unpause, String::new()).await
+pub(crate) async fn run_unpause(cx: CliContext, args: UnpauseArgs) -> CliResult {
+    bulk::run_action(cx, args.selection, BulkOperation::Unpause, String::new()).await
 }

@@ -1,7 +1,7 @@
 //! `docket ps`: tasks, newest first.
 
 use crate::output::task_rows;
-use crate::output::task_rows::{Row, style_of, word};
+use crate::output::task_rows::{TaskRow, state_label, state_style};
 use std::{
     collections::{HashMap, HashSet},
     io::IsTerminal as _,
@@ -9,22 +9,22 @@ use std::{
 };
 
 use docket_schema::{
+    api::{ProblemCode, ProviderWait, TaskPage},
     ids::{Seq, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::{ProblemCode, ProviderWait, TaskPage},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
     connect::{
-        access::{Access, Need},
-        filter::FilterArgs,
+        coordinator::{AccessMode, Coordinator},
+        task_filter::TaskFilterArgs,
     },
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Cell, Style, Table},
-        fail::{Exit, Outcome},
-        signals::Stop,
+        display::{self, TableCell, TextStyle, TextTable},
+        error::{CliResult, ExitKind},
+        signals::StopSignals,
     },
 };
 
@@ -50,15 +50,15 @@ Examples:
   docket ps --title '*rounding*' --since 2d --sort priority
   docket ps --json | jq -r 'select(.state == \"running\") | .id'"
 )]
-pub(crate) struct Args {
+pub(crate) struct PsArgs {
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: TaskFilterArgs,
     /// At most this many
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
     /// The order, of all that the filters mean
     #[arg(long, value_enum, default_value_t)]
-    sort: Sort,
+    sort: TaskOrder,
     /// What is shown, with commas
     #[arg(
         long,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
         hide_possible_values = true,
         default_value = "task,run,state,runs,age,title"
     )]
-    columns: Vec<Column>,
+    columns: Vec<TaskColumn>,
     /// Look again and again, each second or as often as is said: on a terminal the list, else what changes
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -77,7 +77,7 @@ pub(crate) struct Args {
 
 /// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Sort {
+enum TaskOrder {
     /// The newest first
     #[default]
     Newest,
@@ -95,8 +95,8 @@ enum Sort {
     Ended,
 }
 
-impl Sort {
-    fn order(self, tasks: &mut [TaskRecord]) {
+impl TaskOrder {
+    fn sort_tasks(self, tasks: &mut [TaskRecord]) {
         use std::cmp::Reverse;
         // They come newest first, and what is equal stays so.
         match self {
@@ -113,7 +113,7 @@ impl Sort {
 
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Column {
+enum TaskColumn {
     Task,
     Run,
     State,
@@ -130,8 +130,8 @@ enum Column {
     Message,
 }
 
-impl Column {
-    const fn head(self) -> &'static str {
+impl TaskColumn {
+    const fn heading(self) -> &'static str {
         match self {
             Self::Task => "TASK",
             Self::Run => "RUN",
@@ -150,49 +150,50 @@ impl Column {
         }
     }
 
-    fn cell(self, task: &TaskRecord, now: Timestamp) -> Cell {
+    fn cell(self, task: &TaskRecord, now: Timestamp) -> TableCell {
         let none = || "-".to_owned();
         match self {
-            Self::Task => Cell::new(task.id.short()),
-            Self::Run => Cell::new(task.last_run.map_or_else(none, |run| run.short())),
-            Self::State => Cell::styled(word(task), style_of(task.state)),
-            Self::Runs => Cell::new(task.runs.to_string()),
-            Self::Age => Cell::new(display::duration(now.ms_since(task.submitted_at))),
-            Self::Title => Cell::new(&task.spec.title),
-            Self::Queue => Cell::new(task.spec.queue.as_str()),
-            Self::Priority => Cell::new(task.spec.priority.to_string()),
-            Self::Model => Cell::new(task.spec.model.to_string()),
-            Self::Engine => Cell::new(&task.spec.engine),
+            Self::Task => TableCell::new(task.id.short()),
+            Self::Run => TableCell::new(task.last_run.map_or_else(none, |run| run.short())),
+            Self::State => TableCell::styled(state_label(task), state_style(task.state)),
+            Self::Runs => TableCell::new(task.runs.to_string()),
+            Self::Age => TableCell::new(display::format_duration(now.ms_since(task.submitted_at))),
+            Self::Title => TableCell::new(&task.spec.title),
+            Self::Queue => TableCell::new(task.spec.queue.as_str()),
+            Self::Priority => TableCell::new(task.spec.priority.to_string()),
+            Self::Model => TableCell::new(task.spec.model.to_string()),
+            Self::Engine => TableCell::new(&task.spec.engine),
             Self::Batch => {
                 let id = || task.spec.batch.map_or_else(none, |batch| batch.short());
-                Cell::new(task.spec.batch_name.clone().unwrap_or_else(id))
+                TableCell::new(task.spec.batch_name.clone().unwrap_or_else(id))
             }
-            Self::Failures => Cell::new(task.failures.to_string()),
-            Self::Ended => Cell::new(
-                task.ended_at.map_or_else(none, |at| format!("{} ago", display::duration(now.ms_since(at)))),
+            Self::Failures => TableCell::new(task.failures.to_string()),
+            Self::Ended => TableCell::new(
+                task.ended_at
+                    .map_or_else(none, |at| format!("{} ago", display::format_duration(now.ms_since(at)))),
             ),
             Self::Message => {
                 let message = task.message.as_deref().or(task.unverified.as_deref()).unwrap_or("-");
-                Cell::new(display::in_one_line(message))
+                TableCell::new(display::collapse_whitespace(message))
             }
         }
     }
 }
 
 /// What tasks ask of people, and how they are answered.
-fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
+fn print_questions(cx: &CliContext, tasks: &[TaskRecord]) {
     let waiting: Vec<(&TaskRecord, String)> =
-        tasks.iter().filter_map(|task| task_rows::how(task).map(|how| (task, how))).collect();
+        tasks.iter().filter_map(|task| task_rows::unblock_hint(task).map(|how| (task, how))).collect();
     for (task, how) in waiting.iter().take(QUESTIONS_SHOWN_MAX) {
         let asks = task.message.as_deref().unwrap_or("it does not say what");
         let verb = if task.is_undelivered() { "is not delivered" } else { "asks" };
-        display::say(&format!("\n{} {verb}:", cx.screen.paint(Style::Bold, &task.id.short())));
-        let excerpt = display::excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
-        display::say(&cx.screen.prose(&format!("{}\n  {how}", excerpt.trim_end())));
+        display::print_line(&format!("\n{} {verb}:", cx.screen.paint(TextStyle::Bold, &task.id.short())));
+        let excerpt = display::render_excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
+        display::print_line(&cx.screen.wrap_prose(&format!("{}\n  {how}", excerpt.trim_end())));
     }
     if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
         let said = format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them");
-        display::say(&cx.screen.prose(&said));
+        display::print_line(&cx.screen.wrap_prose(&said));
     }
     let troubled: Vec<&TaskRecord> =
         tasks.iter().filter(|task| task.state == TaskState::Completed && task.message.is_some()).collect();
@@ -200,50 +201,52 @@ fn say_questions(cx: &Context, tasks: &[TaskRecord]) {
         let (id, message) = (task.id.short(), task.message.as_deref().unwrap_or_default());
         let said = format!(
             "\n{id}: {}; `docket apply {id}` or `docket push {id}` runs it again",
-            display::line(&display::in_one_line(message))
+            display::sanitize_line(&display::collapse_whitespace(message))
         );
-        display::say(&cx.screen.prose(&said));
+        display::print_line(&cx.screen.wrap_prose(&said));
     }
     if let Some(more) = troubled.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
         let said = format!("\n{more} more hooks did not end well; `--columns task,message` shows them");
-        display::say(&cx.screen.prose(&said));
+        display::print_line(&cx.screen.wrap_prose(&said));
     }
 }
 
 /// Lists tasks.
-pub(crate) async fn run(cx: Context, mut args: Args) -> Outcome {
+pub(crate) async fn run_ps(cx: CliContext, mut args: PsArgs) -> CliResult {
     if let Some(seconds) = args.watch {
-        return watch(&cx, args, Duration::from_secs(seconds)).await;
+        return watch_tasks(&cx, args, Duration::from_secs(seconds)).await;
     }
-    let access = Access::open(&cx, Need::Read).await?;
-    args.filter.find_batch(&access.client).await?;
-    let streams = cx.json() && args.sort == Sort::Newest;
+    let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    args.filter.resolve_batch(&access.client).await?;
+    let streams = cx.is_json() && args.sort == TaskOrder::Newest;
     let each = |page: &TaskPage| {
         if streams {
-            page.tasks.iter().for_each(|task| display::say_json(&Row::with(task, &page.waits)));
+            page.tasks
+                .iter()
+                .for_each(|task| display::print_json(&TaskRow::from_task_with_waits(task, &page.waits)));
         }
     };
-    let Listed { tasks, waits, more } = read(&access.client, &args, each).await?;
-    if !cx.json() {
-        args.filter.tell_archived(&access.client).await;
+    let TaskListing { tasks, waits, more } = fetch_tasks(&access.client, &args, each).await?;
+    if !cx.is_json() {
+        args.filter.note_archived_tasks(&access.client).await;
     }
     access.close().await?;
-    if cx.json() {
+    if cx.is_json() {
         if !streams {
-            tasks.iter().for_each(|task| display::say_json(&Row::with(task, &waits)));
+            tasks.iter().for_each(|task| display::print_json(&TaskRow::from_task_with_waits(task, &waits)));
         }
-        return Ok(Exit::Ok);
+        return Ok(ExitKind::Ok);
     }
-    say_list(&cx, &args, &tasks, &waits);
+    print_list(&cx, &args, &tasks, &waits);
     if more {
         let again = args.limit.saturating_mul(2).min(100_000);
-        display::note(&format!("there are more; -n {again} shows more of them"));
+        display::print_note(&format!("there are more; -n {again} shows more of them"));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// What a look at the tasks found.
-struct Listed {
+struct TaskListing {
     tasks: Vec<TaskRecord>,
     waits: Vec<ProviderWait>,
     more: bool,
@@ -251,20 +254,24 @@ struct Listed {
 
 /// The first of the tasks that are meant, and whether there are more: page by page, the newest first; in another order,
 /// all of them are read.
-async fn read(client: &Client, args: &Args, mut each: impl FnMut(&TaskPage)) -> Outcome<Listed> {
-    let mut query = args.filter.query(docket_coordinator::clock::Clock::new().now());
-    let most = if args.sort == Sort::Newest { args.limit } else { SORTED_MAX };
+async fn fetch_tasks(
+    client: &CoordinatorClient,
+    args: &PsArgs,
+    mut each: impl FnMut(&TaskPage),
+) -> CliResult<TaskListing> {
+    let mut query = args.filter.to_query(docket_coordinator::clock::Clock::new().now());
+    let most = if args.sort == TaskOrder::Newest { args.limit } else { SORTED_MAX };
     let (mut tasks, mut waits): (Vec<TaskRecord>, Vec<ProviderWait>) = (Vec::new(), Vec::new());
     let ordered = |mut tasks: Vec<TaskRecord>, waits: Vec<ProviderWait>, more: bool| {
-        args.sort.order(&mut tasks);
+        args.sort.sort_tasks(&mut tasks);
         let more = more || tasks.len() > args.limit as usize;
         tasks.truncate(args.limit as usize);
-        Listed { tasks, waits, more }
+        TaskListing { tasks, waits, more }
     };
     loop {
         let left = most - u32::try_from(tasks.len()).unwrap_or(most).min(most);
         query.limit = Some(left.clamp(1, PAGE_TASKS));
-        let page = client.tasks(&query).await?;
+        let page = client.list_tasks(&query).await?;
         each(&page);
         tasks.extend(page.tasks);
         waits.extend(page.waits);
@@ -277,50 +284,52 @@ async fn read(client: &Client, args: &Args, mut each: impl FnMut(&TaskPage)) -> 
     }
 }
 
-fn say_list(cx: &Context, args: &Args, tasks: &[TaskRecord], waits: &[ProviderWait]) {
+fn print_list(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[ProviderWait]) {
     if tasks.is_empty() {
-        let any = args.filter.query(Timestamp(0)).has_filter();
-        return display::note(if any {
+        let any = args.filter.to_query(Timestamp(0)).has_filter();
+        return display::print_note(if any {
             "no tasks like these"
         } else {
             "no tasks; `docket submit` adds one, `docket demo` shows how it works"
         });
     }
-    display::say(&table(cx, args, tasks));
-    say_questions(cx, tasks);
+    display::print_line(&render_table(cx, args, tasks));
+    print_questions(cx, tasks);
     for wait in waits.iter().take(QUESTIONS_SHOWN_MAX) {
         let (id, wait) = (wait.task.short(), wait.to_string());
-        display::say(&cx.screen.prose(&format!("\n{id} runs: {}", display::line(&wait))));
+        display::print_line(
+            &cx.screen.wrap_prose(&format!("\n{id} runs: {}", display::sanitize_line(&wait))),
+        );
     }
     if let Some(more) = waits.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
         let said = format!("\n{more} more wait for a provider's limit; `docket limit list` shows them");
-        display::say(&cx.screen.prose(&said));
+        display::print_line(&cx.screen.wrap_prose(&said));
     }
 }
 
-fn table(cx: &Context, args: &Args, tasks: &[TaskRecord]) -> String {
+fn render_table(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord]) -> String {
     let now = docket_coordinator::clock::Clock::new().now();
-    let heads: Vec<&'static str> = args.columns.iter().map(|column| column.head()).collect();
-    let mut table = Table::new(&heads);
+    let heads: Vec<&'static str> = args.columns.iter().map(|column| column.heading()).collect();
+    let mut table = TextTable::new(&heads);
     for task in tasks {
-        table.row(args.columns.iter().map(|column| column.cell(task, now)).collect());
+        table.add_row(args.columns.iter().map(|column| column.cell(task, now)).collect());
     }
     table.render(cx.screen)
 }
 
 /// Tasks that were listed, are not any more, and changed: as they stand now.
-async fn left(
-    client: &Client,
+async fn fetch_departed(
+    client: &CoordinatorClient,
     seen: &HashMap<TaskId, Seq>,
     listed: &[TaskRecord],
-) -> Outcome<Vec<TaskRecord>> {
+) -> CliResult<Vec<TaskRecord>> {
     let listed: HashSet<TaskId> = listed.iter().map(|task| task.id).collect();
     let mut left = Vec::new();
     for (id, seq) in seen.iter().filter(|(id, _)| !listed.contains(id)) {
-        match client.task(*id).await {
+        match client.get_task(*id).await {
             Ok(view) => left.extend(Some(view.task).filter(|task| task.seq != *seq)),
             // It is in the archive by now.
-            Err(error) if error.code() == Some(ProblemCode::NotFound) => {}
+            Err(error) if error.problem_code() == Some(ProblemCode::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -329,52 +338,52 @@ async fn left(
 }
 
 /// As much of a list as a terminal's rows hold: its head and first rows are what is looked at.
-fn say_screen(cx: &Context, args: &Args, tasks: &[TaskRecord], waits: &[ProviderWait]) {
+fn print_screen(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[ProviderWait]) {
     // The head, a line that says how many more there are, and the cursor's.
     let room = usize::from(console::Term::stdout().size().0).saturating_sub(3).max(1);
     if tasks.len() <= room / 2 {
-        return say_list(cx, args, tasks, waits);
+        return print_list(cx, args, tasks, waits);
     }
     let shown = &tasks[..tasks.len().min(room)];
-    display::say(&table(cx, args, shown));
+    display::print_line(&render_table(cx, args, shown));
     if tasks.len() > shown.len() {
-        display::say(&format!("and {} more", tasks.len() - shown.len()));
+        display::print_line(&format!("and {} more", tasks.len() - shown.len()));
     }
 }
 
 /// Looks again and again, until Ctrl-C or until nobody reads.
-async fn watch(cx: &Context, mut args: Args, every: Duration) -> Outcome {
+async fn watch_tasks(cx: &CliContext, mut args: PsArgs, every: Duration) -> CliResult {
     let mut found = false;
-    let stop = Stop::listen()?;
-    let redraws = !cx.json() && std::io::stdout().is_terminal();
+    let stop = StopSignals::listen()?;
+    let redraws = !cx.is_json() && std::io::stdout().is_terminal();
     let mut seen: HashMap<TaskId, Seq> = HashMap::new();
     loop {
         // A coordinator that comes and goes is found again each time.
-        let access = Access::open(cx, Need::Read).await?;
+        let access = Coordinator::connect(cx, AccessMode::Read).await?;
         if !std::mem::replace(&mut found, true) {
-            args.filter.find_batch(&access.client).await?;
+            args.filter.resolve_batch(&access.client).await?;
         }
-        let Listed { tasks, waits, .. } = read(&access.client, &args, |_| {}).await?;
-        let left = if redraws { Vec::new() } else { left(&access.client, &seen, &tasks).await? };
+        let TaskListing { tasks, waits, .. } = fetch_tasks(&access.client, &args, |_| {}).await?;
+        let left = if redraws { Vec::new() } else { fetch_departed(&access.client, &seen, &tasks).await? };
         access.close().await?;
         if redraws {
             // The screen is emptied, and the list begins at its top.
-            display::say_bytes(b"\x1b[2J\x1b[H");
-            say_screen(cx, &args, &tasks, &waits);
+            display::print_bytes(b"\x1b[2J\x1b[H");
+            print_screen(cx, &args, &tasks, &waits);
         } else {
             let is_new = |task: &&TaskRecord| seen.get(&task.id) != Some(&task.seq);
             let changed: Vec<TaskRecord> =
                 left.into_iter().chain(tasks.iter().filter(is_new).cloned()).collect();
-            if cx.json() {
-                changed.iter().for_each(|task| display::say_json(&Row::of(task)));
+            if cx.is_json() {
+                changed.iter().for_each(|task| display::print_json(&TaskRow::from_task(task)));
             } else if !changed.is_empty() {
-                display::say(&table(cx, &args, &changed));
+                display::print_line(&render_table(cx, &args, &changed));
             }
             seen = tasks.iter().map(|task| (task.id, task.seq)).collect();
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            () = stop.drain.cancelled() => return Ok(Exit::Ok),
+            () = stop.drain.cancelled() => return Ok(ExitKind::Ok),
         }
     }
 }

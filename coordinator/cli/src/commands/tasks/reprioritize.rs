@@ -1,11 +1,11 @@
 //! `docket reprioritize`.
 
-use docket_schema::{task::PRIORITY_MAX, wire::BulkAct};
+use docket_schema::{api::BulkOperation, task::PRIORITY_MAX};
 
 use crate::{
-    commands::tasks::act::{self, MeantArgs},
-    context::Context,
-    output::fail::Outcome,
+    commands::tasks::bulk::{self, TaskSelectionArgs},
+    context::CliContext,
+    output::error::CliResult,
 };
 
 /// Flags.
@@ -16,9 +16,9 @@ Examples:
   docket reprioritize 3f9c01ab --priority 10
   docket reprioritize --batch todo --title '*urgent*' --priority 50 --dry-run
   docket reprioritize --queue nightly --before 2d --priority 5 --yes")]
-pub(crate) struct Args {
+pub(crate) struct ReprioritizeArgs {
     #[command(flatten)]
-    meant: MeantArgs,
+    selection: TaskSelectionArgs,
     /// The priority; higher goes first
     #[arg(long, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
@@ -26,6 +26,6 @@ pub(crate) struct Args {
 }
 
 /// Changes priorities.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    act::run(cx, args.meant, BulkAct::Reprioritize(args.priority), String::new()).await
+pub(crate) async fn run_reprioritize(cx: CliContext, args: ReprioritizeArgs) -> CliResult {
+    bulk::run_action(cx, args.selection, BulkOperation::Reprioritize(args.priority), String::new()).await
 }

@@ -1,11 +1,11 @@
 //! `docket retry`.
 
-use docket_schema::wire::BulkAct;
+use docket_schema::api::BulkOperation;
 
 use crate::{
-    commands::tasks::act::{self, ActArgs},
-    context::Context,
-    output::fail::Outcome,
+    commands::tasks::bulk::{self, TaskActionArgs},
+    context::CliContext,
+    output::error::CliResult,
 };
 
 /// Flags.
@@ -25,16 +25,20 @@ Examples:
   docket retry --batch todo --state discarded,cancelled --yes
   docket retry --queue nightly --since 12h --yes --reason \"the key is good again\""
 )]
-pub(crate) struct Args {
+pub(crate) struct RetryArgs {
     #[command(flatten)]
-    act: ActArgs,
+    action: TaskActionArgs,
     /// Begin whatever the task was to come after; also a task that still waits
     #[arg(long)]
     without_dependencies: bool,
 }
 
 /// Puts the task back.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let act = if args.without_dependencies { BulkAct::RetryWithoutDependencies } else { BulkAct::Retry };
-    act::run_with_reason(cx, args.act, act).await
+pub(crate) async fn run_retry(cx: CliContext, args: RetryArgs) -> CliResult {
+    let act = if args.without_dependencies {
+        BulkOperation::RetryWithoutDependencies
+    } else {
+        BulkOperation::Retry
+    };
+    bulk::run_action_with_reason(cx, args.action, act).await
 }

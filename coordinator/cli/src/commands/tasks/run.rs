@@ -11,43 +11,43 @@ use crate::output::task_rows;
 use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
 
 use docket_schema::{
+    api::LeaseRequest,
     ids::{IncarnationId, QueueName, RunId, TaskId},
-    task::{Delivery, TaskRecord, TaskState},
-    wire::LeaseRequest,
+    task::{DeliveryMode, TaskRecord, TaskState},
 };
-use docket_worker::{client::Client, supervisor::SupervisorConfig};
+use docket_worker::{client::CoordinatorClient, supervisor::SupervisorConfig};
 use futures_util::{FutureExt as _, future::FusedFuture as _};
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         logging,
     },
-    context::Context,
-    delivery::{self, Ask, Done},
-    home::handover::Yielding,
+    context::CliContext,
+    delivery::{self, DeliveryReport, DeliveryRequest},
+    home::handover::HandoverWatch,
     output::{
-        display::{self, duration, in_one_line, line, money},
-        fail::{Exit, FailWith as _, Failure, Outcome},
-        signals::Stop,
+        display::{self, collapse_whitespace, format_duration, format_money, sanitize_line},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
+        signals::StopSignals,
         worker_faults,
     },
     services::{
         home_member::{HomeMember, MemberKind, MemberRole},
         serve::{self, ServerArgs},
-        supervise,
+        worker_supervisor,
     },
     tasks::{
-        task_args::{Asked, TaskArgs},
+        task_args::{PreparedTask, TaskArgs},
         task_checks::check_own_worker,
     },
 };
-use watch::{WatchEnd, Workers, kept, left, watch};
+use watch::{WatchEnd, WorkerLocation, task_kept_note, unfinished_note, watch_task};
 
 /// How long the worker may take to end after its only run has.
-const WORKER_END: Duration = Duration::from_secs(10);
+const WORKER_END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call waits for a coordinator that does not answer: one that starts again, or the next process of the home.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -75,18 +75,18 @@ Examples:
   docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
   docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.5"
 )]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     task: TaskArgs,
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    logging::start(cx.verbose)?;
-    let asked = args.task.check(&cx)?;
+pub(crate) async fn run_run(cx: CliContext, args: RunArgs) -> CliResult {
+    logging::init_logging(cx.verbose)?;
+    let asked = args.task.check_flags(&cx)?;
     args.task.check_source(&cx).await?;
     let id = TaskId(docket_coordinator::clock::new_id());
-    let stop = Stop::listen()?;
+    let stop = StopSignals::listen()?;
     let order = RunOrder { args: &args.task, asked, id, stop: &stop };
     match cx.url {
         Some(_) => Box::pin(run_elsewhere(&cx, order)).await,
@@ -100,73 +100,74 @@ pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
 /// What a person wants.
 struct RunOrder<'a> {
     args: &'a TaskArgs,
-    asked: Asked,
+    asked: PreparedTask,
     id: TaskId,
-    stop: &'a Stop,
+    stop: &'a StopSignals,
 }
 
 /// The workers of a coordinator elsewhere carry it out.
-async fn run_elsewhere(cx: &Context, order: RunOrder<'_>) -> Outcome {
+async fn run_elsewhere(cx: &CliContext, order: RunOrder<'_>) -> CliResult {
     let RunOrder { args, asked, id, stop } = order;
-    let access = Access::open(cx, Need::Write).await?;
-    let client = access.client.with_patience(PATIENCE);
-    let follower = Follower { cx, args, stop, watching: client.clone(), finishing: client.clone() };
+    let access = Coordinator::connect(cx, AccessMode::Write).await?;
+    let client = access.client.with_retry_timeout(COORDINATOR_TIMEOUT);
+    let follower = TaskFollower { cx, args, stop, watching: client.clone(), finishing: client.clone() };
     let followed = async {
         let id = args.submit(cx, &client, asked, None, id).await?;
-        follower.follow_to_end(id, Workers::Elsewhere).await
+        follower.follow_to_end(id, WorkerLocation::Remote).await
     };
     let exit = tokio::select! {
         exit = followed => exit,
-        () = stop.now.cancelled() => Err(interrupted()),
+        () = stop.abort.cancelled() => Err(interrupted_error()),
     };
     access.close().await?;
     exit
 }
 
 /// This process carries it out, as a member of its home.
-async fn run_in_home(mut cx: Context, order: RunOrder<'_>) -> Outcome {
+async fn run_in_home(mut cx: CliContext, order: RunOrder<'_>) -> CliResult {
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
-    cx.config.queues = vec![QueueName::of_one(order.id)];
+    cx.config.queues = vec![QueueName::for_single_task(order.id)];
     // Who names the server is who owns this worker, and no other task comes to its queue.
-    cx.config.base_urls.extend(order.args.base_url.clone());
-    let kind = MemberKind::Run(Yielding::default());
+    cx.config.trusted_base_urls.extend(order.args.base_url.clone());
+    let kind = MemberKind::Run(HandoverWatch::default());
     let member = HomeMember::join(&cx, ServerArgs::default(), kind).await?;
     if let MemberRole::Joined(owner) = &*member.role().borrow() {
         let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
-        display::note(&format!(
+        display::print_note(&format!(
             "`{command}` (process {}) serves this home; this run works for it",
             owner.pid
         ));
     }
-    let exit = work(&cx, &member, order).await;
+    let exit = submit_and_work(&cx, &member, order).await;
     member.leave().await;
     exit
 }
 
 /// Submits the task and carries it out with a worker of this process.
-async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome {
+async fn submit_and_work(cx: &CliContext, member: &HomeMember, order: RunOrder<'_>) -> CliResult {
     let RunOrder { args, asked, id, stop } = order;
-    let token = cx.home.token()?;
-    let client = Client::new(member.address(), token.clone())?;
-    let patient = client.with_patience(PATIENCE);
-    let follower = Follower { cx, args, stop, watching: client, finishing: patient.clone() };
+    let token = cx.home.load_or_create_token()?;
+    let client = CoordinatorClient::new(member.address(), token.clone())?;
+    let patient = client.with_retry_timeout(COORDINATOR_TIMEOUT);
+    let follower = TaskFollower { cx, args, stop, watching: client, finishing: patient.clone() };
     // Where its own task needs a key it was refused without.
-    let job = supervise::Job::of_home(member.address(), token, "run".to_owned()).without_key_note(true);
+    let job = worker_supervisor::WorkerSpec::for_home(member.address(), token, "run".to_owned())
+        .suppress_key_note(true);
     // Before the worker's first request, which says more of it and must come last.
     tokio::select! {
         claimed = claim_queue(cx, &patient, job.incarnation()) => claimed?,
-        () = stop.drain.cancelled() => return Err(Failure::new(Exit::Failed, serve::STOPPED_EARLY)),
+        () = stop.drain.cancelled() => return Err(CliError::new(ExitKind::Failed, serve::STOPPED_EARLY)),
     }
-    let mut worker = Box::pin(supervise::start(cx, job, stop)?.fuse());
+    let mut worker = Box::pin(worker_supervisor::start_supervisor(cx, job, stop)?.fuse());
     let mut work = Box::pin(async {
-        let submitted = args.submit(cx, &patient, asked, Some(QueueName::of_one(id)), id).await?;
+        let submitted = args.submit(cx, &patient, asked, Some(QueueName::for_single_task(id)), id).await?;
         // A task with the same key is another process's to work on.
         if submitted != id {
-            return follower.follow_to_end(submitted, Workers::Elsewhere).await;
+            return follower.follow_to_end(submitted, WorkerLocation::Remote).await;
         }
         tokio::select! {
-            exit = follower.follow_to_end(submitted, Workers::Own) => exit,
+            exit = follower.follow_to_end(submitted, WorkerLocation::ThisProcess) => exit,
             // No other worker serves this task's queue.
             fault = worker_faults::wait_for_fault(&patient, id) => match fault? {},
         }
@@ -174,11 +175,11 @@ async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome
     let exit = loop {
         tokio::select! {
             exit = &mut work => break exit,
-            () = stop.now.cancelled() => break Err(interrupted()),
+            () = stop.abort.cancelled() => break Err(interrupted_error()),
             ended = &mut worker, if !worker.is_terminated() => {
                 // One that ends before it is told to cannot start at all.
                 if !stop.drain.is_cancelled() {
-                    break ended.and(Err(Failure::new(Exit::Failed, "the worker ended early; run with -v")));
+                    break ended.and(Err(CliError::new(ExitKind::Failed, "the worker ended early; run with -v")));
                 }
             }
         }
@@ -186,14 +187,18 @@ async fn work(cx: &Context, member: &HomeMember, order: RunOrder<'_>) -> Outcome
     stop.drain.cancel();
     if !worker.is_terminated() {
         // What it would still say changes nothing: the result is out.
-        drop(tokio::time::timeout(WORKER_END, worker).await);
+        drop(tokio::time::timeout(WORKER_END_TIMEOUT, worker).await);
     }
     exit
 }
 
 /// Tells the coordinator that this process has a worker for the task's queue, before the task is there: a worker of
 /// all queues would take it first, with other keys and settings.
-async fn claim_queue(cx: &Context, client: &Client, incarnation: IncarnationId) -> Outcome<()> {
+async fn claim_queue(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    incarnation: IncarnationId,
+) -> CliResult<()> {
     let request = LeaseRequest {
         incarnation,
         // Before the first request of the worker itself.
@@ -213,132 +218,143 @@ async fn claim_queue(cx: &Context, client: &Client, incarnation: IncarnationId) 
 }
 
 /// Watches a task and hands its result over.
-struct Follower<'a> {
-    cx: &'a Context,
+struct TaskFollower<'a> {
+    cx: &'a CliContext,
     args: &'a TaskArgs,
-    stop: &'a Stop,
+    stop: &'a StopSignals,
     /// For watching, which waits for a coordinator by itself and says so.
-    watching: Client,
+    watching: CoordinatorClient,
     /// For the result: its calls wait for a coordinator.
-    finishing: Client,
+    finishing: CoordinatorClient,
 }
 
-impl Follower<'_> {
-    async fn follow_to_end(&self, id: TaskId, workers: Workers) -> Outcome {
+impl TaskFollower<'_> {
+    async fn follow_to_end(&self, id: TaskId, workers: WorkerLocation) -> CliResult {
         let stopped = self.stop.drain.cancelled();
-        match watch(self.cx, &self.watching, id, stopped, workers).await? {
-            WatchEnd::Rested(task) => finish(self.cx, &self.finishing, self.args, &task, workers).await,
-            WatchEnd::Stopped(task) => Err(Failure::new(Exit::Failed, left(&task, workers))),
-            WatchEnd::StoppedUnserved => Err(Failure::new(Exit::Failed, kept(id))),
+        match watch_task(self.cx, &self.watching, id, stopped, workers).await? {
+            WatchEnd::Rested(task) => {
+                hand_over_result(self.cx, &self.finishing, self.args, &task, workers).await
+            }
+            WatchEnd::Stopped(task) => Err(CliError::new(ExitKind::Failed, unfinished_note(&task, workers))),
+            WatchEnd::StoppedUnserved => Err(CliError::new(ExitKind::Failed, task_kept_note(id))),
         }
     }
 }
 
-fn interrupted() -> Failure {
-    Failure::new(Exit::Failed, "interrupted; `docket ps` tells what was submitted, `docket up` continues it")
+fn interrupted_error() -> CliError {
+    CliError::new(
+        ExitKind::Failed,
+        "interrupted; `docket ps` tells what was submitted, `docket up` continues it",
+    )
 }
 
 /// Hands over the result, and says how it went.
-async fn finish(
-    cx: &Context,
-    client: &Client,
+async fn hand_over_result(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     asked: &TaskArgs,
     task: &TaskRecord,
-    workers: Workers,
-) -> Outcome {
+    workers: WorkerLocation,
+) -> CliResult {
     let exit = match task.state {
-        TaskState::Completed => Exit::Ok,
-        TaskState::Cancelled | TaskState::Discarded | TaskState::Blocked => Exit::Failed,
+        TaskState::Completed => ExitKind::Ok,
+        TaskState::Cancelled | TaskState::Discarded | TaskState::Blocked => ExitKind::Failed,
         TaskState::Pending
         | TaskState::Scheduled
         | TaskState::Available
         | TaskState::Running
-        | TaskState::Retryable => return Err(Failure::new(Exit::Failed, left(task, workers))),
+        | TaskState::Retryable => {
+            return Err(CliError::new(ExitKind::Failed, unfinished_note(task, workers)));
+        }
     };
     let Some(run) = task.last_run else {
-        return Err(Failure::new(
-            Exit::Failed,
+        return Err(CliError::new(
+            ExitKind::Failed,
             format!("task {} is {} and was never run", task.id.short(), task.state),
         ));
     };
     let has_repository = task.spec.base.git.is_some();
     // What reads a pipe takes a patch for the result, whatever the exit code is by then.
-    let gives_patch = !cx.json() && (exit == Exit::Ok || std::io::stdout().is_terminal());
+    let gives_patch = !cx.is_json() && (exit == ExitKind::Ok || std::io::stdout().is_terminal());
     let mut branch = None;
     if has_repository {
-        let push = (task.spec.delivery() == Delivery::Push).then_some(cx.config.delivery.remote.as_str());
-        match (task.spec.delivery(), exit) {
-            (Delivery::Branch | Delivery::Push, Exit::Ok) => {
+        let push =
+            (task.spec.delivery_mode() == DeliveryMode::Push).then_some(cx.config.delivery.remote.as_str());
+        match (task.spec.delivery_mode(), exit) {
+            (DeliveryMode::Branch | DeliveryMode::Push, ExitKind::Ok) => {
                 let repository = asked.repo.clone().unwrap_or_else(|| PathBuf::from("."));
-                let ask = Ask { push, ..Ask::of(task, run, &repository) };
-                branch = Some(Box::pin(delivery::deliver_now(cx, client, &ask)).await?);
+                let ask = DeliveryRequest { push, ..DeliveryRequest::new(task, run, &repository) };
+                branch = Some(Box::pin(delivery::deliver_or_wait(cx, client, &ask)).await?);
             }
-            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) if gives_patch => {
-                let (result, _) = delivery::result_of(cx, client, run).await?;
-                display::say_exact(&result.patch().await.fail_as(Exit::Failed)?);
+            (DeliveryMode::Patch | DeliveryMode::Branch | DeliveryMode::Push, _) if gives_patch => {
+                let (result, _) = delivery::build_run_result(cx, client, run).await?;
+                display::print_exact(&result.to_patch().await.fail_as(ExitKind::Failed)?);
             }
-            (Delivery::Patch | Delivery::Branch | Delivery::Push, _) => {}
+            (DeliveryMode::Patch | DeliveryMode::Branch | DeliveryMode::Push, _) => {}
         }
     }
-    summary(cx, client, task, run, workers, branch).await?;
-    if has_repository && !gives_patch && !cx.json() {
-        display::note(&no_patch(task, run));
+    print_summary(cx, client, task, run, workers, branch).await?;
+    if has_repository && !gives_patch && !cx.is_json() {
+        display::print_note(&no_patch_note(task, run));
     }
     Ok(exit)
 }
 
 /// Where the difference is of what did not complete.
-fn no_patch(task: &TaskRecord, run: RunId) -> String {
+fn no_patch_note(task: &TaskRecord, run: RunId) -> String {
     let (state, run) = (task.state, run.short());
     format!("no patch was written, for the task is {state}; `docket diff {run}` shows what the run changed")
 }
 
-async fn summary(
-    cx: &Context,
-    client: &Client,
+async fn print_summary(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     task: &TaskRecord,
     run: RunId,
-    workers: Workers,
-    branch: Option<Done>,
-) -> Outcome<()> {
-    if cx.json() {
-        display::say_json(&task_rows::Row::of(task));
+    workers: WorkerLocation,
+    branch: Option<DeliveryReport>,
+) -> CliResult<()> {
+    if cx.is_json() {
+        display::print_json(&task_rows::TaskRow::from_task(task));
         return Ok(());
     }
-    let state = lineage::fold(client, run).await?;
-    let view = client.run(run).await?;
+    let state = lineage::fold_run(client, run).await?;
+    let view = client.get_run(run).await?;
     let took = match (view.started_at, view.ended_at) {
-        (Some(from), Some(to)) => format!(" in {}", duration(to.ms_since(from))),
+        (Some(from), Some(to)) => format!(" in {}", format_duration(to.ms_since(from))),
         (Some(_) | None, None) | (None, Some(_)) => String::new(),
     };
     if let Some(text) = &state.last_text {
-        display::note(&display::excerpt(&text.text_or_size(), 20, "  ", cx.screen.columns()));
+        display::print_note(&display::render_excerpt(&text.text_or_size(), 20, "  ", cx.screen.columns()));
     }
     // What a run asks was shown as it asked.
     let message = task.message.as_deref().filter(|_| task.state != TaskState::Blocked);
-    let message = message.map(|message| format!(" ({})", in_one_line(message)));
+    let message = message.map(|message| format!(" ({})", collapse_whitespace(message)));
     let message = message.unwrap_or_default();
-    display::note(&line(&format!(
+    display::print_note(&sanitize_line(&format!(
         "{}{message}: {}{took}, {} changed, cost {}",
-        task_rows::word(task),
-        display::counted(u64::from(state.turn.0), "turn", "turns"),
-        display::counted(state.overlay.len() as u64, "path", "paths"),
-        money(state.totals.cost_nusd)
+        task_rows::state_label(task),
+        display::format_count_with_plural(u64::from(state.turn.0), "turn", "turns"),
+        display::format_count_with_plural(state.overlay.len() as u64, "path", "paths"),
+        format_money(state.totals.cost_nusd)
     )));
     if let Some(why) = task.unverified.as_deref().filter(|_| task.state == TaskState::Completed) {
-        display::note(&line(&format!("nothing verified this result: {}", in_one_line(why))));
+        display::print_note(&sanitize_line(&format!(
+            "nothing verified this result: {}",
+            collapse_whitespace(why)
+        )));
     }
-    if let Some(how) = task_rows::how(task) {
+    if let Some(how) = task_rows::unblock_hint(task) {
         let next = match workers {
-            Workers::Own => ", and `docket up` then goes on with this run",
-            Workers::Elsewhere => "",
+            WorkerLocation::ThisProcess => ", and `docket up` then goes on with this run",
+            WorkerLocation::Remote => "",
         };
-        display::note(&format!("{how}{next}"));
+        display::print_note(&format!("{how}{next}"));
     }
     if let Some(done) = branch {
-        display::note(&done.text());
+        display::print_note(&done.describe());
     }
-    display::note(&format!("docket replay {} shows it turn by turn", run.short()));
+    display::print_note(&format!("docket replay {} shows it turn by turn", run.short()));
     Ok(())
 }
 
@@ -347,9 +363,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_several_lines_is_told_in_one() {
-        let told =
-            in_one_line("run_command has failed alike 3 times:\n\nexit status 1\n  no rule to make it\n");
+    fn multiline_message_is_shown_on_one_line() {
+        let told = collapse_whitespace(
+            "run_command has failed alike 3 times:\n\nexit status 1\n  no rule to make it\n",
+        );
         assert_eq!(told, "run_command has failed alike 3 times: exit status 1 no rule to make it");
     }
 }

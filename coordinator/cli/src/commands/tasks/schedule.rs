@@ -4,24 +4,24 @@ use crate::history::blobs;
 use crate::tasks::pinning;
 use crate::tasks::task_args;
 use docket_schema::{
+    api::{RunScheduleRequest, ScheduleView, SetScheduleRequest},
     ids::TaskId,
-    snapshot::Base,
-    system::{Missed, Overlap, Schedule, ScheduleName},
-    wire::{RunScheduleRequest, ScheduleView, SetScheduleRequest},
+    snapshot::WorkspaceBase,
+    system::{MissedFiringPolicy, OverlapPolicy, ScheduleName, TaskSchedule},
 };
 use docket_worker::{
-    client::Client,
-    workspace::{DirtyTree, Source},
+    client::CoordinatorClient,
+    workspace::{BaseSource, DirtyTreePolicy},
 };
 use std::path::{Path, PathBuf};
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
-        display::{self, Cell, Table},
-        events,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        display::{self, TableCell, TextTable},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
+        event_format,
     },
     tasks::task_args::TaskArgs,
 };
@@ -43,15 +43,15 @@ Examples:
   docket schedule run nightly
   docket schedule pause nightly && docket schedule unpause nightly"
 )]
-pub(crate) struct Args {
+pub(crate) struct ScheduleArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<ScheduleCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ScheduleCommand {
     /// Add a schedule: a task as of `docket submit`, and when it comes
-    Add(Box<AddArgs>),
+    Add(Box<ScheduleAddArgs>),
     /// The schedules, and when each fires next (as without a subcommand)
     #[command(after_help = "Examples:
   docket schedule list
@@ -113,7 +113,7 @@ enum What {
 #[command(after_help = "Examples:
   docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Mend what is flaky\" --repo . --push
   docket schedule add weekly --cron @weekly --file tidy.md --repo ~/src/shop --missed skip")]
-struct AddArgs {
+struct ScheduleAddArgs {
     /// Its name: letters, digits, . _ - after a first letter or digit
     name: ScheduleName,
     /// When: minute, hour, day of the month, month, day of the week
@@ -123,11 +123,11 @@ struct AddArgs {
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
     /// Firings that were due while no coordinator ran: once (the last of them is made up for) or skip
-    #[arg(long, value_name = "WHAT", default_value = "once", value_parser = missed)]
-    missed: Missed,
+    #[arg(long, value_name = "WHAT", default_value = "once", value_parser = parse_missed)]
+    missed: MissedFiringPolicy,
     /// While the last task has not ended: skip (the firing gives none) or allow
-    #[arg(long, value_name = "WHAT", default_value = "skip", value_parser = overlap)]
-    overlap: Overlap,
+    #[arg(long, value_name = "WHAT", default_value = "skip", value_parser = parse_overlap)]
+    overlap: OverlapPolicy,
     /// Take the place of the one of this name
     #[arg(long)]
     replace: bool,
@@ -135,127 +135,142 @@ struct AddArgs {
     task: TaskArgs,
 }
 
-fn missed(text: &str) -> Result<Missed, String> {
+fn parse_missed(text: &str) -> Result<MissedFiringPolicy, String> {
     match text {
-        "once" => Ok(Missed::Once),
-        "skip" => Ok(Missed::Skip),
+        "once" => Ok(MissedFiringPolicy::Once),
+        "skip" => Ok(MissedFiringPolicy::Skip),
         _ => Err("it is one of once, skip".to_owned()),
     }
 }
 
-fn overlap(text: &str) -> Result<Overlap, String> {
+fn parse_overlap(text: &str) -> Result<OverlapPolicy, String> {
     match text {
-        "skip" => Ok(Overlap::Skip),
-        "allow" => Ok(Overlap::Allow),
+        "skip" => Ok(OverlapPolicy::Skip),
+        "allow" => Ok(OverlapPolicy::Allow),
         _ => Err("it is one of skip, allow".to_owned()),
     }
 }
 
 /// Does it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let what = args.what.unwrap_or(What::List);
-    let need = if matches!(what, What::List | What::Show { .. }) { Need::Read } else { Need::Write };
-    let asked = match &what {
-        What::Add(args) => Some(args.task.check(&cx)?),
-        What::List
-        | What::Show { .. }
-        | What::Pause { .. }
-        | What::Unpause { .. }
-        | What::Remove { .. }
-        | What::Run { .. }
-        | What::Repin { .. } => None,
+pub(crate) async fn run_schedule(cx: CliContext, args: ScheduleArgs) -> CliResult {
+    let what = args.command.unwrap_or(ScheduleCommand::List);
+    let need = if matches!(what, ScheduleCommand::List | ScheduleCommand::Show { .. }) {
+        AccessMode::Read
+    } else {
+        AccessMode::Write
     };
-    if let What::Add(args) = &what {
+    let asked = match &what {
+        ScheduleCommand::Add(args) => Some(args.task.check_flags(&cx)?),
+        ScheduleCommand::List
+        | ScheduleCommand::Show { .. }
+        | ScheduleCommand::Pause { .. }
+        | ScheduleCommand::Unpause { .. }
+        | ScheduleCommand::Remove { .. }
+        | ScheduleCommand::Run { .. }
+        | ScheduleCommand::Repin { .. } => None,
+    };
+    if let ScheduleCommand::Add(args) = &what {
         // Before anything is pinned.
-        let times = docket_coordinator::decide::Timetable::new(&args.cron, &args.tz).fail_as(Exit::Usage)?;
-        if times.next(docket_coordinator::clock::Clock::new().now()).is_none() {
+        let times =
+            docket_coordinator::decide::CronTimetable::new(&args.cron, &args.tz).fail_as(ExitKind::Usage)?;
+        if times.next_after(docket_coordinator::clock::Clock::new().now()).is_none() {
             let message =
                 format!("--cron: the times of `{}` never come; give a line that has one", args.cron);
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
         args.task.check_source(&cx).await?;
         if let Some(branch) = &args.task.branch {
-            display::note(&display::line(&format!(
+            display::print_note(&display::sanitize_line(&format!(
                 "note: each task of the schedule gives its result as the branch {branch}, which must be gone by then; \
                  without --branch each has a branch of its own"
             )));
         }
     }
-    let access = Access::open(&cx, need).await?;
+    let access = Coordinator::connect(&cx, need).await?;
     let client = &access.client;
     match what {
-        What::Add(args) => {
+        ScheduleCommand::Add(args) => {
             if let Some(asked) = asked {
-                add(&cx, client, *args, asked).await?;
+                add_schedule(&cx, client, *args, asked).await?;
             }
         }
-        What::List => list(&cx, client).await?,
-        What::Show { name } => show(&cx, &client.schedule(&name).await?),
-        What::Pause { name } => said(&cx, &client.pause_schedule(&name, true).await?),
-        What::Unpause { name } => said(&cx, &client.pause_schedule(&name, false).await?),
-        What::Remove { name } => {
+        ScheduleCommand::List => list_schedules(&cx, client).await?,
+        ScheduleCommand::Show { name } => print_schedule(&cx, &client.get_schedule(&name).await?),
+        ScheduleCommand::Pause { name } => {
+            print_schedule_state(&cx, &client.pause_schedule(&name, true).await?)
+        }
+        ScheduleCommand::Unpause { name } => {
+            print_schedule_state(&cx, &client.pause_schedule(&name, false).await?)
+        }
+        ScheduleCommand::Remove { name } => {
             client.remove_schedule(&name).await?;
-            match cx.json() {
-                true => display::say_json(&serde_json::json!({ "name": name, "removed": true })),
-                false => display::say(&format!("schedule {name} is no more")),
+            match cx.is_json() {
+                true => display::print_json(&serde_json::json!({ "name": name, "removed": true })),
+                false => display::print_line(&format!("schedule {name} is no more")),
             }
         }
-        What::Run { name } => {
+        ScheduleCommand::Run { name } => {
             let task = TaskId(docket_coordinator::clock::new_id());
             let view = client.run_schedule(&name, &RunScheduleRequest { task }).await?;
-            match cx.json() {
-                true => display::say_json(&view),
-                false => display::say(&task.to_string()),
+            match cx.is_json() {
+                true => display::print_json(&view),
+                false => display::print_line(&task.to_string()),
             }
         }
-        What::Repin { name, repo, commit } => {
-            repin(&cx, client, &name, repo.as_deref(), commit).await?;
+        ScheduleCommand::Repin { name, repo, commit } => {
+            repin_schedule(&cx, client, &name, repo.as_deref(), commit).await?;
         }
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-async fn add(cx: &Context, client: &Client, args: AddArgs, asked: task_args::Asked) -> Outcome<()> {
-    let AddArgs { name, cron, tz, missed, overlap, replace, task } = args;
-    let spec = Box::new(task.spec(cx, client, asked, None).await?);
-    let schedule = Schedule { cron, tz, spec, missed, overlap };
+async fn add_schedule(
+    cx: &CliContext,
+    client: &CoordinatorClient,
+    args: ScheduleAddArgs,
+    asked: task_args::PreparedTask,
+) -> CliResult<()> {
+    let ScheduleAddArgs { name, cron, tz, missed, overlap, replace, task } = args;
+    let spec = Box::new(task.build_spec(cx, client, asked, None).await?);
+    let schedule = TaskSchedule { cron, tz, spec, missed, overlap };
     let view = client.set_schedule(&name, &SetScheduleRequest { schedule, replace }).await?;
-    said(cx, &view);
+    print_schedule_state(cx, &view);
     Ok(())
 }
 
 /// What stands where the repository was is pinned anew; all else stays.
-async fn repin(
-    cx: &Context,
-    client: &Client,
+async fn repin_schedule(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     name: &ScheduleName,
     repo: Option<&Path>,
     commit: Option<String>,
-) -> Outcome<()> {
-    let ScheduleView { mut schedule, .. } = client.schedule(name).await?;
+) -> CliResult<()> {
+    let ScheduleView { mut schedule, .. } = client.get_schedule(name).await?;
     let known = schedule.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
     let Some(folder) = repo.map(Path::to_owned).or(known) else {
         let message = format!("schedule {name} starts from an empty folder; name a repository with --repo");
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CliError::new(ExitKind::Usage, message));
     };
-    let mut upload = blobs::Upload::new(client);
-    let source = Source::Local(pinning::absolute(&folder)?);
-    let base: Base = pinning::pinned(cx, &mut upload, source, commit, DirtyTree::Refuse).await?;
-    upload.flush().await.fail_with(Exit::Failed, || "the repository could not be stored".to_owned())?;
+    let mut upload = blobs::BlobUpload::new(client);
+    let source = BaseSource::Local(pinning::canonicalize_folder(&folder)?);
+    let base: WorkspaceBase =
+        pinning::pin_and_note(cx, &mut upload, source, commit, DirtyTreePolicy::Refuse).await?;
+    upload.flush().await.fail_with(ExitKind::Failed, || "the repository could not be stored".to_owned())?;
     schedule.spec.base = base;
     let view = client.set_schedule(name, &SetScheduleRequest { schedule, replace: true }).await?;
-    if !cx.json() {
+    if !cx.is_json() {
         let commit =
             view.schedule.spec.base.git.as_ref().map_or("an empty folder", |git| git.commit.as_str());
-        display::say(&format!("schedule {name} starts from {commit}"));
+        display::print_line(&format!("schedule {name} starts from {commit}"));
         return Ok(());
     }
-    display::say_json(&view);
+    display::print_json(&view);
     Ok(())
 }
 
-fn next(view: &ScheduleView) -> String {
+fn format_next(view: &ScheduleView) -> String {
     match (view.paused, view.next_at) {
         (true, _) => "paused".to_owned(),
         (false, Some(at)) => at.to_string(),
@@ -263,60 +278,62 @@ fn next(view: &ScheduleView) -> String {
     }
 }
 
-fn said(cx: &Context, view: &ScheduleView) {
-    if cx.json() {
-        display::say_json(view);
+fn print_schedule_state(cx: &CliContext, view: &ScheduleView) {
+    if cx.is_json() {
+        display::print_json(view);
         return;
     }
-    display::say(&match view.paused {
+    display::print_line(&match view.paused {
         true => format!("schedule {} rests", view.name),
-        false => format!("schedule {} fires next at {}", view.name, next(view)),
+        false => format!("schedule {} fires next at {}", view.name, format_next(view)),
     });
 }
 
-async fn list(cx: &Context, client: &Client) -> Outcome<()> {
-    let schedules = client.schedules().await?.schedules;
-    if cx.json() {
-        schedules.iter().for_each(display::say_json);
+async fn list_schedules(cx: &CliContext, client: &CoordinatorClient) -> CliResult<()> {
+    let schedules = client.list_schedules().await?.schedules;
+    if cx.is_json() {
+        schedules.iter().for_each(display::print_json);
         return Ok(());
     }
     if schedules.is_empty() {
-        display::note("there are no schedules; `docket schedule add` makes one");
+        display::print_note("there are no schedules; `docket schedule add` makes one");
         return Ok(());
     }
-    let mut table = Table::new(&["NAME", "CRON", "ZONE", "NEXT", "LAST TASK", "TITLE"]);
+    let mut table = TextTable::new(&["NAME", "CRON", "ZONE", "NEXT", "LAST TASK", "TITLE"]);
     for view in &schedules {
-        table.row(vec![
-            Cell::new(view.name.as_str()),
-            Cell::new(&view.schedule.cron),
-            Cell::new(&view.schedule.tz),
-            Cell::new(next(view)),
-            Cell::new(view.task.map_or_else(|| "-".to_owned(), |task| task.short())),
-            Cell::new(&view.schedule.spec.title),
+        table.add_row(vec![
+            TableCell::new(view.name.as_str()),
+            TableCell::new(&view.schedule.cron),
+            TableCell::new(&view.schedule.tz),
+            TableCell::new(format_next(view)),
+            TableCell::new(view.task.map_or_else(|| "-".to_owned(), |task| task.short())),
+            TableCell::new(&view.schedule.spec.title),
         ]);
     }
-    display::say(table.render(cx.screen).trim_end());
+    display::print_line(table.render(cx.screen).trim_end());
     Ok(())
 }
 
-fn show(cx: &Context, view: &ScheduleView) {
-    if cx.json() {
-        display::say_json(view);
+fn print_schedule(cx: &CliContext, view: &ScheduleView) {
+    if cx.is_json() {
+        display::print_json(view);
         return;
     }
-    let Schedule { cron, tz, spec, missed, overlap } = &view.schedule;
+    let TaskSchedule { cron, tz, spec, missed, overlap } = &view.schedule;
     let base = spec.base.git.as_ref();
     let base =
         base.map_or_else(|| "an empty folder".to_owned(), |git| format!("{} of {}", git.commit, git.source));
     let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let last = view.fired.as_ref();
-    let last =
-        last.map_or_else(|| "-".to_owned(), |fired| format!("{}: {}", fired.at, events::gave(&fired.gave)));
+    let last = last.map_or_else(
+        || "-".to_owned(),
+        |fired| format!("{}: {}", fired.at, event_format::format_firing(&fired.gave)),
+    );
     let rows = [
         ("schedule", view.name.to_string()),
         ("title", spec.title.clone()),
         ("cron", format!("{cron} ({tz})")),
-        ("next", next(view)),
+        ("next", format_next(view)),
         ("last", last),
         ("missed", word(serde_json::json!(missed))),
         ("overlap", word(serde_json::json!(overlap))),
@@ -324,6 +341,6 @@ fn show(cx: &Context, view: &ScheduleView) {
         ("set", format!("{} by {}", view.set_at, view.by)),
     ];
     for (what, text) in rows {
-        display::say(&display::line(&format!("{what:<9} {text}")));
+        display::print_line(&display::sanitize_line(&format!("{what:<9} {text}")));
     }
 }

@@ -1,33 +1,33 @@
 //! `docket show`: everything the queue knows of a task, and of each of its runs.
 
 mod artifacts;
+mod child_tasks;
 mod deliveries;
-mod family;
 mod lineage;
 
-use crate::history::lineage::fold;
+use crate::history::lineage::fold_run;
 use crate::output::task_rows;
 use docket_schema::{
+    api::{RunView, TaskView},
     ids::{RunId, TaskId, Timestamp},
     message::ModelRef,
-    run::{ModelTerms, Models, OtherModel, RunState},
-    task::{Deliveries, Delivery, TaskDelivered, TaskRecord, TaskSpec, TaskState},
-    wire::{RunView, TaskView},
+    run::{ModelTerms, OtherModel, RunModels, RunState},
+    task::{DeliveryHistory, DeliveryMode, TaskDelivered, TaskRecord, TaskSpec, TaskState},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use serde::Serialize;
 
 use crate::{
     commands::local::policy,
     connect::{
-        access::Access,
-        resolve::{self, Named},
+        coordinator::Coordinator,
+        resolve::{self, ResolvedId},
     },
-    context::Context,
+    context::CliContext,
     delivery,
     output::{
-        display::{self, Cell, Style, Table, duration, line, money},
-        fail::{Exit, FailWith as _, Outcome},
+        display::{self, TableCell, TextStyle, TextTable, format_duration, format_money, sanitize_line},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -41,7 +41,7 @@ const QUESTION_LINES_MAX: usize = 40;
   docket show 3f9c01ab --json | jq .cost_usd
   docket show 3f9c01ab --json | jq '.work.artifacts.TestReport'
   docket show 3f9c01ab --json | jq '.lineage[] | {run, fork_turn, status, model}'")]
-pub(crate) struct Args {
+pub(crate) struct ShowArgs {
     /// A task or a run
     id: String,
 }
@@ -82,13 +82,13 @@ pub(crate) struct RunRow {
     unverified: Option<String>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
-    lineage: Vec<lineage::Row>,
+    lineage: Vec<lineage::LineageRow>,
     /// What it came to, as engines emit it.
-    work: artifacts::Rows,
+    work: artifacts::ArtifactRows,
 }
 
 impl RunRow {
-    fn of(view: &RunView, state: &RunState) -> Self {
+    fn from_run(view: &RunView, state: &RunState) -> Self {
         let pins = state.pins.as_deref();
         let totals = state.totals;
         #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum is in the log")]
@@ -109,223 +109,226 @@ impl RunRow {
             cache_write_tokens: totals.usage.cache_write_tokens,
             cache_hit_percent: totals.usage.cache_hit_percent(),
             cost_usd,
-            priced: pins.is_some_and(|pins| pins.models.are_priced()),
+            priced: pins.is_some_and(|pins| pins.models.has_all_prices()),
             model_calls: totals.model_calls,
             tool_calls: totals.tool_calls,
             tool_errors: totals.tool_errors,
             denials: totals.denials,
-            policy_denial_rate: policy::rate(totals.denials, totals.tool_calls),
+            policy_denial_rate: policy::denial_rate(totals.denials, totals.tool_calls),
             files_changed: state.overlay.len(),
             tree: state.tree.map(|tree| tree.to_string()),
             parent: view.parent.map(|parent| parent.run),
             sandbox: pins.map(|pins| pins.sandbox.backend.clone()),
-            question: state.asked.as_ref().map(|asked| asked.question.text_or_size()),
+            question: state.blocker.as_ref().map(|asked| asked.question.text_or_size()),
             unverified: state.unverified.as_ref().map(|why| why.reason.clone()),
             started_at: view.started_at,
             ended_at: view.ended_at,
             lineage: Vec::new(),
-            work: artifacts::rows(state),
+            work: artifacts::artifact_rows(state),
         }
     }
 }
 
 /// The models of a task, in the words of a run's.
-fn models(spec: &TaskSpec) -> String {
+fn describe_models(spec: &TaskSpec) -> String {
     let other =
         |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: ModelTerms::default() });
-    let models = Models {
+    let models = RunModels {
         explore: spec.explore_model.as_ref().map(other),
         fallback: spec.fallback_model.as_ref().map(other),
-        ..Models::only(spec.model.clone(), ModelTerms::default())
+        ..RunModels::single_model(spec.model.clone(), ModelTerms::default())
     };
     models.to_string()
 }
 
 /// Shows it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::to_read(&cx, &args.id).await?;
-    match resolve::named(&access.client, &args.id).await? {
-        Named::Run(run) => {
-            let view = access.client.run(run).await?;
-            let mut row = RunRow::of(&view, &fold(&access.client, run).await?);
-            let trees = lineage::of(&access.client, &[run]).await?;
-            row.lineage = lineage::rows(&trees);
-            if cx.json() {
-                display::say_json(&row);
+pub(crate) async fn run_show(cx: CliContext, args: ShowArgs) -> CliResult {
+    let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
+    match resolve::resolve_id(&access.client, &args.id).await? {
+        ResolvedId::Run(run) => {
+            let view = access.client.get_run(run).await?;
+            let mut row = RunRow::from_run(&view, &fold_run(&access.client, run).await?);
+            let trees = lineage::fetch_trees(&access.client, &[run]).await?;
+            row.lineage = lineage::lineage_rows(&trees);
+            if cx.is_json() {
+                display::print_json(&row);
             } else {
-                say_run(&cx, &row);
-                artifacts::say(&cx, &row.work);
-                lineage::say(&cx, &trees, &[run]);
+                print_run(&cx, &row);
+                artifacts::print_artifacts(&cx, &row.work);
+                lineage::print_trees(&cx, &trees, &[run]);
             }
         }
-        Named::Task(task) => {
-            let view = access.client.task(task).await?;
+        ResolvedId::Task(task) => {
+            let view = access.client.get_task(task).await?;
             let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
-            let trees = lineage::of(&access.client, &runs).await?;
-            let children = crate::history::children::of(&access.client, &runs).await?;
-            if cx.json() {
-                let mut row = serde_json::to_value(task_rows::Row::of(&view.task)).fail_as(Exit::Failed)?;
+            let trees = lineage::fetch_trees(&access.client, &runs).await?;
+            let children = crate::history::children::list_children(&access.client, &runs).await?;
+            if cx.is_json() {
+                let mut row = serde_json::to_value(task_rows::TaskRow::from_task(&view.task))
+                    .fail_as(ExitKind::Failed)?;
                 row["waits"] = serde_json::json!(view.waits);
-                row["run"] = serde_json::json!(resolve::last_here(&view).or(view.task.last_run));
+                row["run"] = serde_json::json!(resolve::last_local_run(&view).or(view.task.last_run));
                 row["forked_from"] = serde_json::json!(view.task.forked_from.map(|from| from.run));
                 row["delegated_by"] = serde_json::json!(view.task.delegated_by.as_ref().map(|by| by.run));
-                row["children"] = serde_json::to_value(family::rows(&children)).fail_as(Exit::Failed)?;
-                row["delivery"] = deliveries::row(&access.client, &view.task).await?;
-                row["lineage"] = serde_json::to_value(lineage::rows(&trees)).fail_as(Exit::Failed)?;
-                display::say_json(&row);
+                row["children"] =
+                    serde_json::to_value(child_tasks::child_rows(&children)).fail_as(ExitKind::Failed)?;
+                row["delivery"] = deliveries::delivery_json(&access.client, &view.task).await?;
+                row["lineage"] =
+                    serde_json::to_value(lineage::lineage_rows(&trees)).fail_as(ExitKind::Failed)?;
+                display::print_json(&row);
             } else {
-                let found = delivery::deliveries(&access.client, view.task.id).await?;
-                say_task(&cx, &view, &found);
-                family::say(&cx, &children);
-                deliveries::say(&cx, &view.task, &found);
-                say_question(&cx, &access.client, &view.task).await?;
-                lineage::say(&cx, &trees, &runs);
+                let found = delivery::fetch_deliveries(&access.client, view.task.id).await?;
+                print_task(&cx, &view, &found);
+                child_tasks::print_children(&cx, &children);
+                deliveries::print_deliveries(&cx, &view.task, &found);
+                print_question(&cx, &access.client, &view.task).await?;
+                lineage::print_trees(&cx, &trees, &runs);
             }
         }
     }
     access.close().await?;
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
-fn pair(cx: &Context, name: &str, value: &str) {
+fn print_field(cx: &CliContext, name: &str, value: &str) {
     if !value.is_empty() {
         // Where a terminal ends it goes on below itself.
-        let text = cx.screen.prose(&format!("{:12}{}", "", line(value)));
+        let text = cx.screen.wrap_prose(&format!("{:12}{}", "", sanitize_line(value)));
         let text = text.trim_start_matches(' ');
-        display::say(&format!("{}  {text}", cx.screen.paint(Style::Dim, &format!("{name:>10}"))));
+        display::print_line(&format!("{}  {text}", cx.screen.paint(TextStyle::Dim, &format!("{name:>10}"))));
     }
 }
 
 /// What becomes, or became, of its branch.
-fn gives(task: &TaskRecord, found: &Deliveries) -> String {
-    let wanted = task.spec.delivery();
-    if wanted == Delivery::Patch {
+fn describe_delivery(task: &TaskRecord, found: &DeliveryHistory) -> String {
+    let wanted = task.spec.delivery_mode();
+    if wanted == DeliveryMode::Patch {
         return String::new();
     }
     let of_last = |one: &&TaskDelivered| Some(one.run) == task.last_run;
     let last = found.delivered.iter().rfind(of_last);
-    let branch = last.map_or_else(|| task.spec.branch_of(task.id), |one| one.branch.clone());
+    let branch = last.map_or_else(|| task.spec.result_branch(task.id), |one| one.branch.clone());
     let is_pushed = last.is_some_and(|one| one.remote.is_some());
     let ended = task.state.is_ended() && task.state != TaskState::Completed;
     let how = match wanted {
-        _ if task.last_run.is_some() && found.needless == task.last_run => "changed nothing: no branch",
+        _ if task.last_run.is_some() && found.unchanged_run == task.last_run => "changed nothing: no branch",
         _ if is_pushed => "pushed",
-        Delivery::Push if last.is_some() => "made, to be pushed",
-        Delivery::Branch | Delivery::Patch if last.is_some() => "made",
+        DeliveryMode::Push if last.is_some() => "made, to be pushed",
+        DeliveryMode::Branch | DeliveryMode::Patch if last.is_some() => "made",
         _ if ended => "not made",
         _ if task.last_run.is_some_and(|run| found.is_accepted(run)) => "settled by hand",
-        Delivery::Push => "to be made and pushed",
-        Delivery::Branch | Delivery::Patch => "to be made",
+        DeliveryMode::Push => "to be made and pushed",
+        DeliveryMode::Branch | DeliveryMode::Patch => "to be made",
     };
     format!("{branch}, {how}")
 }
 
 /// How often what happened to the task's leases.
-fn counted(task: &TaskRecord) -> String {
+fn format_counts(task: &TaskRecord) -> String {
     let faults = match task.worker_faults {
         0 => String::new(),
         1 => ", 1 fault of a worker".to_owned(),
         faults => format!(", {faults} faults of workers in a row"),
     };
-    let leases = display::counted(task.epoch.0, "lease", "leases");
-    let failures = display::counted(task.failures.into(), "failure", "failures");
-    let crashes = display::counted(task.crashes.into(), "crash", "crashes");
+    let leases = display::format_count_with_plural(task.epoch.0, "lease", "leases");
+    let failures = display::format_count_with_plural(task.failures.into(), "failure", "failures");
+    let crashes = display::format_count_with_plural(task.crashes.into(), "crash", "crashes");
     format!("{leases}, {failures}, {crashes}{faults}")
 }
 
-fn say_task(cx: &Context, view: &TaskView, delivered: &Deliveries) {
+fn print_task(cx: &CliContext, view: &TaskView, delivered: &DeliveryHistory) {
     let task = &view.task;
-    display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "task"), task.id));
-    pair(cx, "title", &task.spec.title);
-    display::say(&format!(
+    display::print_line(&format!("{} {}", cx.screen.paint(TextStyle::Bold, "task"), task.id));
+    print_field(cx, "title", &task.spec.title);
+    display::print_line(&format!(
         "{}  {}",
-        cx.screen.paint(Style::Dim, "     state"),
-        cx.screen.paint(task_rows::style_of(task.state), task_rows::word(task))
+        cx.screen.paint(TextStyle::Dim, "     state"),
+        cx.screen.paint(task_rows::state_style(task.state), task_rows::state_label(task))
     ));
     if let Some(wait) = &view.waits {
-        let since = duration(docket_coordinator::clock::Clock::new().now().ms_since(wait.since));
-        pair(cx, "waits", &format!("{wait}; since {since}"));
+        let since = format_duration(docket_coordinator::clock::Clock::new().now().ms_since(wait.since));
+        print_field(cx, "waits", &format!("{wait}; since {since}"));
     }
-    pair(cx, "message", &display::in_one_line(task.message.as_deref().unwrap_or("")));
-    pair(cx, "unverified", task.unverified.as_deref().filter(|_| task.state.is_ended()).unwrap_or(""));
-    pair(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
-    pair(cx, "model", &format!("{}, engine {}", models(&task.spec), task.spec.engine));
-    pair(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
-    pair(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
-    pair(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
+    print_field(cx, "message", &display::collapse_whitespace(task.message.as_deref().unwrap_or("")));
+    print_field(cx, "unverified", task.unverified.as_deref().filter(|_| task.state.is_ended()).unwrap_or(""));
+    print_field(cx, "queue", &format!("{}, priority {}", task.spec.queue, task.spec.priority));
+    print_field(cx, "model", &format!("{}, engine {}", describe_models(&task.spec), task.spec.engine));
+    print_field(cx, "tests", task.spec.tests.as_deref().unwrap_or(""));
+    print_field(cx, "source", task.spec.base.git.as_ref().map_or("", |git| &git.source));
+    print_field(cx, "commit", task.spec.base.git.as_ref().map_or("", |git| &git.commit));
     let from = task.forked_from.map(|from| format!("turn {} of run {}", from.turn, from.run));
-    pair(cx, "forked", from.as_deref().unwrap_or(""));
+    print_field(cx, "forked", from.as_deref().unwrap_or(""));
     let by =
         task.delegated_by.as_ref().map(|by| format!("task {}, call {} of run {}", by.task, by.call, by.run));
-    pair(cx, "given by", by.as_deref().unwrap_or(""));
-    pair(cx, "branch", &gives(task, delivered));
-    pair(cx, "submitted", &task.submitted_at.to_string());
-    pair(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
-    pair(cx, "counted", &counted(task));
+    print_field(cx, "given by", by.as_deref().unwrap_or(""));
+    print_field(cx, "branch", &describe_delivery(task, delivered));
+    print_field(cx, "submitted", &task.submitted_at.to_string());
+    print_field(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
+    print_field(cx, "counted", &format_counts(task));
     if view.runs.is_empty() {
         return;
     }
-    let mut table = Table::new(&["RUN", "STATUS", "TURN", "EVENTS", "TOOK"]);
+    let mut table = TextTable::new(&["RUN", "STATUS", "TURN", "EVENTS", "TOOK"]);
     for run in &view.runs {
         let took = match (run.started_at, run.ended_at) {
-            (Some(from), Some(to)) => duration(to.ms_since(from)),
+            (Some(from), Some(to)) => format_duration(to.ms_since(from)),
             (Some(_) | None, None) | (None, Some(_)) => "-".to_owned(),
         };
-        table.row(vec![
-            Cell::new(run.id.short()),
-            Cell::new(&run.status),
-            Cell::new(run.turn.to_string()),
-            Cell::new(run.head.seq.to_string()),
-            Cell::new(took),
+        table.add_row(vec![
+            TableCell::new(run.id.short()),
+            TableCell::new(&run.status),
+            TableCell::new(run.turn.to_string()),
+            TableCell::new(run.head.seq.to_string()),
+            TableCell::new(took),
         ]);
     }
-    display::say("");
-    display::say(&table.render(cx.screen));
-    let excerpt = display::excerpt(&task.spec.text, 20, "  ", cx.screen.columns());
-    display::say(&format!("\n{}", excerpt.trim_end()));
+    display::print_line("");
+    display::print_line(&table.render(cx.screen));
+    let excerpt = display::render_excerpt(&task.spec.text, 20, "  ", cx.screen.columns());
+    display::print_line(&format!("\n{}", excerpt.trim_end()));
 }
 
 /// What a task that waits for a person asks: all of it, where its row has the beginning.
-async fn say_question(cx: &Context, client: &Client, task: &TaskRecord) -> Outcome<()> {
-    let (Some(how), Some(run)) = (task_rows::how(task), task.run) else { return Ok(()) };
-    let asked = fold(client, run).await?.asked;
-    say_asked(cx, &asked.map(|asked| asked.question.text_or_size()).unwrap_or_default());
-    display::say(&how);
+async fn print_question(cx: &CliContext, client: &CoordinatorClient, task: &TaskRecord) -> CliResult<()> {
+    let (Some(how), Some(run)) = (task_rows::unblock_hint(task), task.run) else { return Ok(()) };
+    let asked = fold_run(client, run).await?.blocker;
+    print_question_text(cx, &asked.map(|asked| asked.question.text_or_size()).unwrap_or_default());
+    display::print_line(&how);
     Ok(())
 }
 
 /// Its lines are not cut: a question that cannot be read cannot be answered.
-fn say_asked(cx: &Context, question: &str) {
-    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, "it asks")));
-    let excerpt = display::excerpt(question, QUESTION_LINES_MAX, "  ", usize::MAX);
-    display::say(excerpt.trim_end());
+fn print_question_text(cx: &CliContext, question: &str) {
+    display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, "it asks")));
+    let excerpt = display::render_excerpt(question, QUESTION_LINES_MAX, "  ", usize::MAX);
+    display::print_line(excerpt.trim_end());
 }
 
-fn tokens(row: &RunRow) -> String {
+fn format_tokens(row: &RunRow) -> String {
     let asked = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens;
     let hit = row.cache_hit_percent.filter(|_| row.cache_read_tokens + row.cache_write_tokens > 0);
     let hit = hit.map_or_else(String::new, |percent| format!(" ({percent} % from the provider's cache)"));
     format!("{asked} in{hit}, {} out", row.output_tokens)
 }
 
-fn say_run(cx: &Context, row: &RunRow) {
-    display::say(&format!("{} {}", cx.screen.paint(Style::Bold, "run"), row.id));
-    pair(cx, "task", &row.task.to_string());
-    pair(cx, "status", &row.status);
-    pair(cx, "unverified", row.unverified.as_deref().unwrap_or(""));
-    pair(cx, "parent", &row.parent.map_or_else(String::new, |run| run.to_string()));
-    pair(cx, "turn", &format!("{} ({}), {} events", row.turn, row.phase, row.events));
-    pair(cx, "model", row.model.as_deref().unwrap_or(""));
-    pair(cx, "engine", row.engine.as_deref().unwrap_or(""));
-    pair(cx, "sandbox", row.sandbox.as_deref().unwrap_or(""));
-    pair(cx, "tokens", &tokens(row));
+fn print_run(cx: &CliContext, row: &RunRow) {
+    display::print_line(&format!("{} {}", cx.screen.paint(TextStyle::Bold, "run"), row.id));
+    print_field(cx, "task", &row.task.to_string());
+    print_field(cx, "status", &row.status);
+    print_field(cx, "unverified", row.unverified.as_deref().unwrap_or(""));
+    print_field(cx, "parent", &row.parent.map_or_else(String::new, |run| run.to_string()));
+    print_field(cx, "turn", &format!("{} ({}), {} events", row.turn, row.phase, row.events));
+    print_field(cx, "model", row.model.as_deref().unwrap_or(""));
+    print_field(cx, "engine", row.engine.as_deref().unwrap_or(""));
+    print_field(cx, "sandbox", row.sandbox.as_deref().unwrap_or(""));
+    print_field(cx, "tokens", &format_tokens(row));
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "it was made from such a number, and is shown with four decimals"
     )]
-    let cost = money((row.cost_usd * 1e9) as u64);
-    pair(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
+    let cost = format_money((row.cost_usd * 1e9) as u64);
+    print_field(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
     let denied = match row.denials {
         0 => String::new(),
         denials => format!(", {denials} of them refused by policy"),
@@ -334,12 +337,12 @@ fn say_run(cx: &Context, row: &RunRow) {
         "{} of models, {} of tools ({} failed{denied})",
         row.model_calls, row.tool_calls, row.tool_errors
     );
-    pair(cx, "calls", &calls);
-    pair(cx, "changed", &format!("{} paths", row.files_changed));
-    pair(cx, "tree", row.tree.as_deref().unwrap_or(""));
-    pair(cx, "head", &row.head_hash);
+    print_field(cx, "calls", &calls);
+    print_field(cx, "changed", &format!("{} paths", row.files_changed));
+    print_field(cx, "tree", row.tree.as_deref().unwrap_or(""));
+    print_field(cx, "head", &row.head_hash);
     if let Some(question) = &row.question {
-        say_asked(cx, question);
-        display::say(&format!("`docket answer {} TEXT` answers it", row.task.short()));
+        print_question_text(cx, question);
+        display::print_line(&format!("`docket answer {} TEXT` answers it", row.task.short()));
     }
 }

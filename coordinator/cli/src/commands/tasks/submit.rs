@@ -3,11 +3,11 @@
 use docket_schema::ids::TaskId;
 
 use crate::{
-    connect::access::{Access, Need},
-    context::Context,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
     tasks::{task_args::TaskArgs, task_checks::note_unserved},
 };
@@ -25,23 +25,25 @@ Examples:
   docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy
   docket submit \"Then document it\" --repo . --after 3f9c01ab --key shop/main"
 )]
-pub(crate) struct Args {
+pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) task: TaskArgs,
 }
 
 /// Submits the task.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let asked = args.task.check(&cx)?;
+pub(crate) async fn run_submit(cx: CliContext, args: SubmitArgs) -> CliResult {
+    let asked = args.task.check_flags(&cx)?;
     args.task.check_source(&cx).await?;
-    let access = Access::open(&cx, Need::Write).await?;
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let fresh = TaskId(docket_coordinator::clock::new_id());
     let id = args.task.submit(&cx, &access.client, asked, None, fresh).await?;
-    if cx.json() {
-        display::say_json(&crate::output::task_rows::Row::of(&access.client.task(id).await?.task));
+    if cx.is_json() {
+        display::print_json(&crate::output::task_rows::TaskRow::from_task(
+            &access.client.get_task(id).await?.task,
+        ));
     } else {
-        display::say(&id.to_string());
+        display::print_line(&id.to_string());
     }
     note_unserved(&access.client, id).await;
-    access.close().await.map(|()| Exit::Ok)
+    access.close().await.map(|()| ExitKind::Ok)
 }

@@ -2,13 +2,13 @@
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
 };
 
@@ -18,7 +18,7 @@ use crate::{
 
 Examples:
   docket tell 3f9c01ab \"The tests live in spec/, not in tests/.\"")]
-pub(crate) struct Args {
+pub(crate) struct TellArgs {
     /// A run, or a task whose last run is meant
     id: String,
     /// The words
@@ -27,15 +27,15 @@ pub(crate) struct Args {
 }
 
 /// Tells it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let run = resolve::run(&access.client, &args.id).await?;
-    access.client.tell(run, &args.text.join(" ")).await?;
+pub(crate) async fn run_tell(cx: CliContext, args: TellArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let run = resolve::resolve_run(&access.client, &args.id).await?;
+    access.client.send_message(run, &args.text.join(" ")).await?;
     access.close().await?;
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "run": run, "told": true }));
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "run": run, "told": true }));
     } else {
-        display::say(&format!("told; run {} hears it at its next turn", run.short()));
+        display::print_line(&format!("told; run {} hears it at its next turn", run.short()));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }

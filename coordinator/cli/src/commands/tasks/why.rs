@@ -1,16 +1,16 @@
 //! `docket why`: what keeps a task from running.
 
-use docket_schema::wire::{WhyKind, WhyView};
+use docket_schema::api::{WhyKind, WhyView};
 
 use crate::{
     connect::{
-        access::{Access, Need},
+        coordinator::{AccessMode, Coordinator},
         resolve,
     },
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
 };
 
@@ -24,13 +24,13 @@ Examples:
   docket why 3f9c01ab
   docket ps --state available --json | jq -r .id | xargs -n 1 docket why"
 )]
-pub(crate) struct Args {
+pub(crate) struct WhyArgs {
     /// A task, or one of its runs
     id: String,
 }
 
 /// The true reason where no coordinator serves the home: workers that were heard of lately have nobody to ask for work.
-fn without_coordinator(why: WhyView) -> WhyView {
+fn adjust_without_coordinator(why: WhyView) -> WhyView {
     let is_of_workers = match why.kind {
         WhyKind::Runs
         | WhyKind::ProviderLimit
@@ -57,7 +57,7 @@ fn without_coordinator(why: WhyView) -> WhyView {
 }
 
 /// The reason in a sentence about the task; where the reason begins with the state itself, it is not said twice.
-fn sentence(why: &WhyView) -> String {
+fn reason_sentence(why: &WhyView) -> String {
     let says_state = matches!(why.kind, WhyKind::Runs | WhyKind::ProviderLimit | WhyKind::Ended);
     match why.text.strip_prefix("it ").filter(|_| says_state) {
         Some(rest) => format!("task {} {rest}", why.task.short()),
@@ -66,20 +66,20 @@ fn sentence(why: &WhyView) -> String {
 }
 
 /// Says it.
-pub(crate) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Read).await?;
-    let task = resolve::task(&access.client, &args.id).await?;
-    let why = access.client.why(task).await?;
+pub(crate) async fn run_why(cx: CliContext, args: WhyArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Read).await?;
+    let task = resolve::resolve_task(&access.client, &args.id).await?;
+    let why = access.client.explain_task(task).await?;
     // The settings name another database where other coordinators may serve it.
     let is_own = cx.config.store.as_deref().is_none_or(|store| store.starts_with("sqlite:"));
-    let why = if access.is_alone() && is_own { without_coordinator(why) } else { why };
+    let why = if access.is_local() && is_own { adjust_without_coordinator(why) } else { why };
     access.close().await?;
-    if cx.json() {
-        display::say_json(&why);
+    if cx.is_json() {
+        display::print_json(&why);
     } else {
-        display::say(&display::line(&sentence(&why)));
+        display::print_line(&display::sanitize_line(&reason_sentence(&why)));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_is_said_once() {
+    fn state_is_not_repeated() {
         let task = TaskId(docket_coordinator::clock::new_id());
         for (kind, state, text, said) in [
             (WhyKind::Ended, TaskState::Discarded, "it is discarded: it broke", "is discarded: it broke"),
@@ -108,7 +108,7 @@ mod tests {
             (WhyKind::Blocked, TaskState::Blocked, "it is paused", "is blocked: it is paused"),
         ] {
             let why = WhyView { task, state, kind, text: text.to_owned(), tasks: Vec::new() };
-            assert_eq!(sentence(&why), format!("task {} {said}", task.short()));
+            assert_eq!(reason_sentence(&why), format!("task {} {said}", task.short()));
         }
     }
 }

@@ -5,21 +5,21 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use docket_coordinator::notify::{Letter, Sent};
-use docket_schema::wire::NotificationBody;
+use docket_coordinator::notify::{DeliveryAttemptResult, NotificationMessage};
+use docket_schema::api::NotificationBody;
 use docket_worker::process::{ChildExit, TrustedError, TrustedSpec, run_trusted};
 
 /// Bytes that it may write before it is ended.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Characters of the end of its output that are shown.
-const WORDS_MAX: usize = 200;
+const OUTPUT_TAIL_CHARS_MAX: usize = 200;
 /// Variables of docket's own environment that it gets: what programs need to find others, and their settings.
-const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
+const PASSED_ENV_VARS: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 /// Where programs are, if nobody says so.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// See the module.
-pub(crate) struct Program {
+pub(crate) struct CommandNotifier {
     /// Its absolute path.
     pub(crate) program: PathBuf,
     /// Its arguments.
@@ -30,26 +30,31 @@ pub(crate) struct Program {
     pub(crate) timeout: Duration,
 }
 
-impl Program {
+impl CommandNotifier {
     /// One attempt.
-    pub(crate) async fn run(&self, letter: &Letter, body: &NotificationBody, mut json: Vec<u8>) -> Sent {
+    pub(crate) async fn deliver(
+        &self,
+        letter: &NotificationMessage,
+        body: &NotificationBody,
+        mut json: Vec<u8>,
+    ) -> DeliveryAttemptResult {
         json.push(b'\n');
         let spec = TrustedSpec {
             program: self.program.clone(),
             args: self.args.iter().map(OsString::from).collect(),
             cwd: self.cwd.clone(),
-            env: environment(letter, body),
+            env: build_env(letter, body),
             stdin: json,
             timeout: self.timeout,
             stdout_bytes_max: OUTPUT_BYTES_MAX,
         };
-        let refused = |why: String| Sent::Refused { why, retry_after_ms: None };
+        let refused = |why: String| DeliveryAttemptResult::Failed { why, retry_after_ms: None };
         match run_trusted(spec).await {
             Ok(ended) => {
                 let said = if ended.stderr.trim_ascii().is_empty() { &ended.stdout } else { &ended.stderr };
-                let said = tail(said);
+                let said = format_output_tail(said);
                 match ended.exit {
-                    ChildExit::Exit(0) => Sent::Taken,
+                    ChildExit::Exit(0) => DeliveryAttemptResult::Delivered,
                     ChildExit::Exit(status) => refused(format!("it ends with status {status}{said}")),
                     ChildExit::Signal(signal) => refused(format!("signal {signal} ended it{said}")),
                 }
@@ -71,13 +76,13 @@ impl Program {
 }
 
 /// All that it sees of docket's environment, and what it is told in variables.
-fn environment(letter: &Letter, body: &NotificationBody) -> Vec<(OsString, OsString)> {
-    let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), PATH.into())];
+fn build_env(letter: &NotificationMessage, body: &NotificationBody) -> Vec<(OsString, OsString)> {
+    let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), DEFAULT_PATH.into())];
     let mut set = |name: &str, value: OsString| {
         env.retain(|(known, _)| known != name);
         env.push((name.into(), value));
     };
-    for name in PASSED {
+    for name in PASSED_ENV_VARS {
         if let Some(value) = std::env::var_os(name) {
             set(name, value);
         }
@@ -102,10 +107,10 @@ fn environment(letter: &Letter, body: &NotificationBody) -> Vec<(OsString, OsStr
 }
 
 /// The end of what it said, on one line, behind a colon.
-fn tail(bytes: &[u8]) -> String {
+fn format_output_tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let from = words.char_indices().rev().nth(WORDS_MAX - 1).map_or(0, |(at, _)| at);
+    let from = words.char_indices().rev().nth(OUTPUT_TAIL_CHARS_MAX - 1).map_or(0, |(at, _)| at);
     if words.is_empty() { words } else { format!(": {}", &words[from..]) }
 }
 
@@ -114,55 +119,59 @@ mod tests {
     use super::*;
     use docket_schema::{
         ids::{NotificationId, Timestamp},
-        system::{Notice, NotificationRaised, NotificationRecord},
+        system::{NotificationContent, NotificationRaised, NotificationRecord},
     };
 
-    fn letter() -> Letter {
+    fn test_message() -> NotificationMessage {
         let id = NotificationId(uuid::Uuid::from_u128(9));
-        let notice = Notice::Test { by: "ann".to_owned() };
+        let notice = NotificationContent::Test { by: "ann".to_owned() };
         let targets = vec!["a".to_owned()];
         let raised = NotificationRaised { id, source: None, position: None, notice, targets };
         let record = NotificationRecord { raised, raised_at: Timestamp(0), deliveries: Vec::new() };
-        Letter { record, attempt: 2, now: Timestamp(0) }
+        NotificationMessage { record, attempt: 2, now: Timestamp(0) }
     }
 
-    async fn runs(line: &str, ms: u64) -> Sent {
-        let program = Program {
+    async fn run_shell(line: &str, ms: u64) -> DeliveryAttemptResult {
+        let program = CommandNotifier {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), line.to_owned()],
             cwd: std::env::temp_dir(),
             timeout: Duration::from_millis(ms),
         };
-        let letter = letter();
-        let body = NotificationBody::of(&letter.record, None);
+        let letter = test_message();
+        let body = NotificationBody::from_record(&letter.record, None);
         let json = serde_json::to_vec(&body).expect("json");
-        program.run(&letter, &body, json).await
+        program.deliver(&letter, &body, json).await
     }
 
-    fn why(sent: Sent) -> String {
+    fn refusal_reason(sent: DeliveryAttemptResult) -> String {
         match sent {
-            Sent::Refused { why, .. } => why,
+            DeliveryAttemptResult::Failed { why, .. } => why,
             other => panic!("{other:?}"),
         }
     }
 
     #[tokio::test]
-    async fn it_took_it_that_ends_well_and_is_told_by_input_and_environment() {
+    async fn command_gets_notification_by_stdin_and_env_and_exit_status_decides() {
         let line = "grep -q '\"by\":\"ann\"' && test $DOCKET_NOTIFICATION_ATTEMPT.$DOCKET_NOTIFICATION_TYPE = 2.test";
-        assert_eq!(runs(line, 20_000).await, Sent::Taken);
-        assert_eq!(why(runs("echo no >&2; exit 3", 20_000).await), "it ends with status 3: no");
-        assert_eq!(why(runs("kill -9 $$", 20_000).await), "signal 9 ended it");
-        assert!(why(runs("sleep 600", 100).await).contains("within 100 ms"));
-        assert!(why(runs("yes", 20_000).await).contains("bytes"));
+        assert_eq!(run_shell(line, 20_000).await, DeliveryAttemptResult::Delivered);
+        assert_eq!(
+            refusal_reason(run_shell("echo no >&2; exit 3", 20_000).await),
+            "it ends with status 3: no"
+        );
+        assert_eq!(refusal_reason(run_shell("kill -9 $$", 20_000).await), "signal 9 ended it");
+        assert!(refusal_reason(run_shell("sleep 600", 100).await).contains("within 100 ms"));
+        assert!(refusal_reason(run_shell("yes", 20_000).await).contains("bytes"));
         // Nothing of docket's own environment beside what every program needs.
-        let names = why(runs("env | cut -d= -f1 | sort | tr '\\n' ' '; exit 1", 20_000).await);
+        let names =
+            refusal_reason(run_shell("env | cut -d= -f1 | sort | tr '\\n' ' '; exit 1", 20_000).await);
         assert!(names.contains("DOCKET_NOTIFICATION_ID") && !names.contains("CARGO"), "{names}");
     }
 
     #[test]
-    fn of_long_output_the_end_is_shown() {
-        assert_eq!(tail(b" \n"), "");
-        let long = tail("ü".repeat(1000).as_bytes());
-        assert_eq!(long.chars().count(), WORDS_MAX + 2);
+    fn long_output_is_cut_to_its_end() {
+        assert_eq!(format_output_tail(b" \n"), "");
+        let long = format_output_tail("ü".repeat(1000).as_bytes());
+        assert_eq!(long.chars().count(), OUTPUT_TAIL_CHARS_MAX + 2);
     }
 }

@@ -3,25 +3,28 @@
 use std::{collections::BTreeMap, fmt, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use docket_coordinator::{
-    notify::{Letter, Notifier, Retries, Sending, Sent, Target},
-    server::Notices,
+    notify::{
+        DeliveryAttemptResult, DeliveryFuture, DeliveryRetryPolicy, NotificationMessage, NotificationTarget,
+        Notifier,
+    },
+    server::NotificationMode,
 };
 use docket_schema::{
+    api::{NotificationBody, TargetKind, TargetView},
     redact::Redactor,
-    system::failed_words,
-    wire::{NotificationBody, TargetKind, TargetView},
+    system::truncate_delivery_error,
 };
 use docket_worker::secret::Secret;
 use url::{Position, Url};
 
 use super::{
-    command::Program,
-    webhook::{Keys, Webhook},
+    command::CommandNotifier,
+    webhook::{SigningKeys, WebhookNotifier},
 };
 use crate::{
-    config::{NotifyTarget, SECRET, SecretAt, To, secrets_in},
-    context::Context,
-    output::fail::{Exit, FailWith as _, Failure, Outcome},
+    config::{ALLOWED_SECRET, NotifyDestination, NotifyTarget, SecretSource, parse_secrets},
+    context::CliContext,
+    output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
 /// Bytes from which on a part of an address is taken for a secret: shorter ones are words such as `hooks`.
@@ -30,85 +33,93 @@ const SECRET_PART_BYTES_MIN: usize = 8;
 /// Bits of a secret file's mode that let others read or change it.
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-enum Way {
-    Webhook(Webhook),
-    Command(Program),
+enum NotifyChannel {
+    Webhook(WebhookNotifier),
+    Command(CommandNotifier),
 }
 
 /// See the module.
-pub(crate) struct Targets {
-    targets: Vec<Target>,
+pub(crate) struct NotifyTargets {
+    targets: Vec<NotificationTarget>,
     /// Empty where nobody is told here, but only shown who would be.
-    ways: BTreeMap<String, Way>,
+    channels: BTreeMap<String, NotifyChannel>,
     public_url: Option<String>,
     redactor: Redactor,
 }
 
-impl fmt::Debug for Targets {
+impl fmt::Debug for NotifyTargets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Targets").field("targets", &self.targets).finish_non_exhaustive()
     }
 }
 
-impl Targets {
+impl NotifyTargets {
     /// Those of the settings; where they are told, with their secrets.
     ///
     /// # Errors
     /// A secret that is not there, or is none.
-    pub(crate) fn new(cx: &Context, notices: Notices) -> Outcome<Self> {
+    pub(crate) fn new(cx: &CliContext, notices: NotificationMode) -> CliResult<Self> {
         let mut hidden = Vec::new();
         let mut ways = BTreeMap::new();
-        if notices == Notices::Told {
+        if notices == NotificationMode::Deliver {
             for target in &cx.config.notify {
-                ways.insert(target.name.clone(), way(cx, target, &mut hidden)?);
+                ways.insert(target.name.clone(), open_channel(cx, target, &mut hidden)?);
             }
         }
         Ok(Self {
-            targets: cx.config.notify.iter().map(shown).collect(),
-            ways,
+            targets: cx.config.notify.iter().map(to_target).collect(),
+            channels: ways,
             public_url: cx.config.server.public_url.clone(),
-            redactor: Redactor::new(cx.config.hidden().chain(hidden)),
+            redactor: Redactor::new(cx.config.hidden_values().chain(hidden)),
         })
     }
 }
 
-fn shown(target: &NotifyTarget) -> Target {
-    let (kind, at) = match &target.to {
-        To::Webhook { url, .. } => (TargetKind::Webhook, url.origin().ascii_serialization()),
-        To::Command { program, .. } => (TargetKind::Command, program.display().to_string()),
+fn to_target(target: &NotifyTarget) -> NotificationTarget {
+    let (kind, at) = match &target.destination {
+        NotifyDestination::Webhook { url, .. } => (TargetKind::Webhook, url.origin().ascii_serialization()),
+        NotifyDestination::Command { program, .. } => (TargetKind::Command, program.display().to_string()),
     };
     let NotifyTarget { attempts_max, retry_first_ms, retry_most_ms, .. } = *target;
-    Target {
+    NotificationTarget {
         view: TargetView {
             name: target.name.clone(),
             kind,
             at,
-            on: target.on.clone(),
+            on: target.kinds.clone(),
             queues: target.queues.clone(),
             batches: target.batches.clone(),
             attempts_max,
         },
-        retries: Retries { attempts_max, first_ms: retry_first_ms, most_ms: retry_most_ms },
+        retry_policy: DeliveryRetryPolicy {
+            attempts_max,
+            initial_wait_ms: retry_first_ms,
+            max_wait_ms: retry_most_ms,
+        },
     }
 }
 
-fn way(cx: &Context, target: &NotifyTarget, hidden: &mut Vec<String>) -> Outcome<Way> {
+fn open_channel(
+    cx: &CliContext,
+    target: &NotifyTarget,
+    hidden: &mut Vec<String>,
+) -> CliResult<NotifyChannel> {
     let timeout = Duration::from_millis(target.timeout_ms);
-    match &target.to {
-        To::Webhook { url, secret } => {
-            let wrong = |why| Failure::new(Exit::Usage, format!("[[notify]] `{}`: {why}", target.name));
-            let secrets = secrets(secret).map_err(wrong)?;
+    match &target.destination {
+        NotifyDestination::Webhook { url, secret } => {
+            let wrong = |why| CliError::new(ExitKind::Usage, format!("[[notify]] `{}`: {why}", target.name));
+            let secrets = load_secrets(secret).map_err(wrong)?;
             hidden.extend(secrets.iter().map(|secret| secret.expose().to_owned()));
             // A receiver may say its path back to us, as web servers do of one that is not there.
             hidden.extend(secret_parts(url));
-            let webhook = Webhook::new(url.clone(), Keys::of(&secrets), timeout);
+            let webhook = WebhookNotifier::new(url.clone(), SigningKeys::from_secrets(&secrets), timeout);
             let cannot = || format!("no connection can be made for the [[notify]] `{}`", target.name);
-            Ok(Way::Webhook(webhook.fail_with(Exit::Failed, cannot)?))
+            Ok(NotifyChannel::Webhook(webhook.fail_with(ExitKind::Failed, cannot)?))
         }
-        To::Command { program, args } => Ok(Way::Command(Program {
+        NotifyDestination::Command { program, args } => Ok(NotifyChannel::Command(CommandNotifier {
             program: program.clone(),
             args: args.clone(),
-            cwd: cx.home.folder("scratch")?,
+            cwd: cx.home.ensure_folder("scratch")?,
             timeout,
         })),
     }
@@ -123,20 +134,21 @@ fn secret_parts(url: &Url) -> Vec<String> {
 }
 
 /// The secrets themselves, or what is wrong: that names the setting and what helps, and holds nothing of them.
-fn secrets(at: &SecretAt) -> Result<Vec<Secret>, String> {
+fn load_secrets(at: &SecretSource) -> Result<Vec<Secret>, String> {
     let (from, text) = match at {
-        SecretAt::Here(secrets) => return Ok(secrets.clone()),
-        SecretAt::Env(name) => {
-            let text = std::env::var(name)
-                .map_err(|_| format!("the environment has no {name} (`secret_env`); set it to {SECRET}"))?;
+        SecretSource::Inline(secrets) => return Ok(secrets.clone()),
+        SecretSource::Env(name) => {
+            let text = std::env::var(name).map_err(|_| {
+                format!("the environment has no {name} (`secret_env`); set it to {ALLOWED_SECRET}")
+            })?;
             (format!("{name} in the environment (`secret_env`)"), text)
         }
-        SecretAt::File(path) => (format!("{} (`secret_file`)", path.display()), of_file(path)?),
+        SecretSource::File(path) => (format!("{} (`secret_file`)", path.display()), read_secret_file(path)?),
     };
-    secrets_in(&text).ok_or_else(|| format!("{from} is not {SECRET}"))
+    parse_secrets(&text).ok_or_else(|| format!("{from} is not {ALLOWED_SECRET}"))
 }
 
-fn of_file(path: &Path) -> Result<String, String> {
+fn read_secret_file(path: &Path) -> Result<String, String> {
     let at = path.display();
     let found = std::fs::metadata(path)
         .map_err(|error| format!("cannot look at {at} (`secret_file`): {error}; is it there?"))?;
@@ -150,29 +162,38 @@ fn of_file(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("cannot read {at} (`secret_file`): {error}; check its permissions"))
 }
 
-impl Notifier for Targets {
-    fn targets(&self) -> &[Target] {
+impl Notifier for NotifyTargets {
+    fn targets(&self) -> &[NotificationTarget] {
         &self.targets
     }
 
-    fn send(&self, target: &str, letter: Letter) -> Sending<'_> {
-        let way = self.ways.get(target);
+    fn send(&self, target: &str, letter: NotificationMessage) -> DeliveryFuture<'_> {
+        let way = self.channels.get(target);
         Box::pin(async move {
-            let body = NotificationBody::of(&letter.record, self.public_url.as_deref());
+            let body = NotificationBody::from_record(&letter.record, self.public_url.as_deref());
             let Ok(json) = serde_json::to_vec(&body) else {
-                return Sent::Gone { why: "it cannot be written as JSON".to_owned() };
+                return DeliveryAttemptResult::Unsubscribed {
+                    why: "it cannot be written as JSON".to_owned(),
+                };
             };
             let sent = match way {
-                Some(Way::Webhook(webhook)) => webhook.post(&letter, json).await,
-                Some(Way::Command(program)) => program.run(&letter, &body, json).await,
-                None => Sent::Refused { why: "it is not told here".to_owned(), retry_after_ms: None },
+                Some(NotifyChannel::Webhook(webhook)) => webhook.deliver(&letter, json).await,
+                Some(NotifyChannel::Command(program)) => program.deliver(&letter, &body, json).await,
+                None => DeliveryAttemptResult::Failed {
+                    why: "it is not told here".to_owned(),
+                    retry_after_ms: None,
+                },
             };
             // What a receiver says is kept, and it may say back what it was told.
-            let clean = |why: String| failed_words(&self.redactor.text(&why));
+            let clean = |why: String| truncate_delivery_error(&self.redactor.redact_text(&why));
             match sent {
-                Sent::Taken => Sent::Taken,
-                Sent::Refused { why, retry_after_ms } => Sent::Refused { why: clean(why), retry_after_ms },
-                Sent::Gone { why } => Sent::Gone { why: clean(why) },
+                DeliveryAttemptResult::Delivered => DeliveryAttemptResult::Delivered,
+                DeliveryAttemptResult::Failed { why, retry_after_ms } => {
+                    DeliveryAttemptResult::Failed { why: clean(why), retry_after_ms }
+                }
+                DeliveryAttemptResult::Unsubscribed { why } => {
+                    DeliveryAttemptResult::Unsubscribed { why: clean(why) }
+                }
             }
         })
     }

@@ -4,7 +4,7 @@
 use std::{error::Error as _, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use docket_coordinator::notify::{Letter, Sent};
+use docket_coordinator::notify::{DeliveryAttemptResult, NotificationMessage};
 use docket_schema::ids::Timestamp;
 use docket_worker::secret::Secret;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -12,20 +12,20 @@ use reqwest::{Response, StatusCode, header};
 use sha2::Sha256;
 use url::Url;
 
-use crate::config::key_of;
+use crate::config::decode_secret;
 
 /// How long a connection may take; the whole attempt has the target's time.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read. It is made shorter once it holds no secret any more: a part of one is one too.
-const ANSWER_BYTES_MAX: usize = 16 * 1024;
+const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
 /// What requests are signed with.
-pub(crate) struct Keys(Vec<Vec<u8>>);
+pub(crate) struct SigningKeys(Vec<Vec<u8>>);
 
-impl Keys {
+impl SigningKeys {
     /// Those of these secrets.
-    pub(crate) fn of(secrets: &[Secret]) -> Self {
-        Self(secrets.iter().filter_map(|secret| key_of(secret.expose())).collect())
+    pub(crate) fn from_secrets(secrets: &[Secret]) -> Self {
+        Self(secrets.iter().filter_map(|secret| decode_secret(secret.expose())).collect())
     }
 
     /// The header `webhook-signature`.
@@ -42,16 +42,16 @@ impl Keys {
 }
 
 /// See the module.
-pub(crate) struct Webhook {
+pub(crate) struct WebhookNotifier {
     http: reqwest::Client,
     url: Url,
-    keys: Keys,
+    keys: SigningKeys,
     timeout: Duration,
 }
 
-impl Webhook {
+impl WebhookNotifier {
     /// To this address.
-    pub(crate) fn new(url: Url, keys: Keys, timeout: Duration) -> reqwest::Result<Self> {
+    pub(crate) fn new(url: Url, keys: SigningKeys, timeout: Duration) -> reqwest::Result<Self> {
         // Set once for the process; a second time finds it set.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
@@ -67,7 +67,7 @@ impl Webhook {
     }
 
     /// One attempt.
-    pub(crate) async fn post(&self, letter: &Letter, body: Vec<u8>) -> Sent {
+    pub(crate) async fn deliver(&self, letter: &NotificationMessage, body: Vec<u8>) -> DeliveryAttemptResult {
         let id = letter.record.raised.id.to_string();
         let seconds = letter.now.0.div_euclid(1_000_000);
         let request = self
@@ -79,13 +79,15 @@ impl Webhook {
             .header("webhook-signature", self.keys.sign(&id, seconds, &body))
             .body(body);
         match request.send().await {
-            Ok(answer) => answered(answer, letter.now).await,
-            Err(error) => Sent::Refused { why: self.failed(error), retry_after_ms: None },
+            Ok(answer) => outcome_from_response(answer, letter.now).await,
+            Err(error) => {
+                DeliveryAttemptResult::Failed { why: self.describe_send_error(error), retry_after_ms: None }
+            }
         }
     }
 
     /// Without the address: its path may be a secret.
-    fn failed(&self, error: reqwest::Error) -> String {
+    fn describe_send_error(&self, error: reqwest::Error) -> String {
         if error.is_timeout() {
             return format!("it did not answer within {} ms", self.timeout.as_millis());
         }
@@ -100,49 +102,53 @@ impl Webhook {
     }
 }
 
-async fn answered(answer: Response, now: Timestamp) -> Sent {
+async fn outcome_from_response(answer: Response, now: Timestamp) -> DeliveryAttemptResult {
     let status = answer.status();
     if status.is_success() {
-        return Sent::Taken;
+        return DeliveryAttemptResult::Delivered;
     }
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
     // An instant is compared with the receiver's own clock, where it tells its time: ours may be set otherwise.
-    let here = header(header::DATE).and_then(instant_of).unwrap_or(now);
-    let retry_after_ms = header(header::RETRY_AFTER).and_then(|after| wait_ms(after, here));
+    let here = header(header::DATE).and_then(parse_http_date).unwrap_or(now);
+    let retry_after_ms = header(header::RETRY_AFTER).and_then(|after| parse_retry_after_ms(after, here));
     if status.is_redirection() {
         let why = format!("it answers {status}; redirects are not followed: set `url` to where it is");
-        return Sent::Refused { why, retry_after_ms };
+        return DeliveryAttemptResult::Failed { why, retry_after_ms };
     }
-    let words = words(answer).await;
+    let words = read_body_text(answer).await;
     let why = if words.is_empty() {
         format!("it answers {status}")
     } else {
         format!("it answers {status}: {words}")
     };
-    if status == StatusCode::GONE { Sent::Gone { why } } else { Sent::Refused { why, retry_after_ms } }
+    if status == StatusCode::GONE {
+        DeliveryAttemptResult::Unsubscribed { why }
+    } else {
+        DeliveryAttemptResult::Failed { why, retry_after_ms }
+    }
 }
 
 /// `Retry-After`: seconds, or an instant.
-fn wait_ms(text: &str, now: Timestamp) -> Option<u64> {
+fn parse_retry_after_ms(text: &str, now: Timestamp) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(seconds.saturating_mul(1000));
     }
-    instant_of(text).map(|at| at.ms_since(now))
+    parse_http_date(text).map(|at| at.ms_since(now))
 }
 
 /// An HTTP date.
-fn instant_of(text: &str) -> Option<Timestamp> {
+fn parse_http_date(text: &str) -> Option<Timestamp> {
     chrono::DateTime::parse_from_rfc2822(text.trim()).ok().map(|at| Timestamp(at.timestamp_micros()))
 }
 
 /// What it says, on one line.
-async fn words(mut answer: Response) -> String {
+async fn read_body_text(mut answer: Response) -> String {
     let mut bytes = Vec::new();
     while let Ok(Some(chunk)) = answer.chunk().await {
-        let room = ANSWER_BYTES_MAX - bytes.len();
+        let room = RESPONSE_BYTES_MAX - bytes.len();
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if bytes.len() >= ANSWER_BYTES_MAX {
+        if bytes.len() >= RESPONSE_BYTES_MAX {
             break;
         }
     }
@@ -154,9 +160,9 @@ async fn words(mut answer: Response) -> String {
 mod tests {
     use super::*;
 
-    fn keys(texts: &[&str]) -> Keys {
+    fn signing_keys(texts: &[&str]) -> SigningKeys {
         let secrets: Vec<Secret> = texts.iter().filter_map(|text| Secret::new(text)).collect();
-        Keys::of(&secrets)
+        SigningKeys::from_secrets(&secrets)
     }
 
     /// The vector that the specification's own libraries are tested with.
@@ -164,25 +170,25 @@ mod tests {
     const SIGNED: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 
     #[test]
-    fn it_signs_as_the_specification_does() {
-        let sign = |keys: &Keys, id: &str, body: &[u8]| keys.sign(id, 1_614_265_330, body);
+    fn signature_matches_standard_webhooks_vector() {
+        let sign = |keys: &SigningKeys, id: &str, body: &[u8]| keys.sign(id, 1_614_265_330, body);
         let (id, body) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", br#"{"test": 2432232314}"#);
-        assert_eq!(sign(&keys(&[SECRET]), id, body), SIGNED);
-        assert_ne!(sign(&keys(&[SECRET]), "msg_other", body), SIGNED);
-        assert_ne!(sign(&keys(&[SECRET]), id, b"{}"), SIGNED);
+        assert_eq!(sign(&signing_keys(&[SECRET]), id, body), SIGNED);
+        assert_ne!(sign(&signing_keys(&[SECRET]), "msg_other", body), SIGNED);
+        assert_ne!(sign(&signing_keys(&[SECRET]), id, b"{}"), SIGNED);
         let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-        let both = sign(&keys(&[other, SECRET]), id, body);
+        let both = sign(&signing_keys(&[other, SECRET]), id, body);
         let (first, second) = both.split_once(' ').expect("two");
         assert!(first.starts_with("v1,") && first != SIGNED && second == SIGNED, "{both}");
     }
 
     #[test]
-    fn a_wait_is_seconds_or_an_instant() {
+    fn retry_after_is_seconds_or_http_date() {
         let now = Timestamp(1_700_000_000_000_000);
-        assert_eq!(wait_ms(" 120 ", now), Some(120_000));
-        assert_eq!(wait_ms("Tue, 14 Nov 2023 22:14:20 GMT", now), Some(60_000));
-        assert_eq!(wait_ms("Tue, 14 Nov 2000 22:14:20 GMT", now), Some(0));
-        assert_eq!(wait_ms("99999999999999999999", now), None);
-        assert_eq!(wait_ms("soon", now), None);
+        assert_eq!(parse_retry_after_ms(" 120 ", now), Some(120_000));
+        assert_eq!(parse_retry_after_ms("Tue, 14 Nov 2023 22:14:20 GMT", now), Some(60_000));
+        assert_eq!(parse_retry_after_ms("Tue, 14 Nov 2000 22:14:20 GMT", now), Some(0));
+        assert_eq!(parse_retry_after_ms("99999999999999999999", now), None);
+        assert_eq!(parse_retry_after_ms("soon", now), None);
     }
 }

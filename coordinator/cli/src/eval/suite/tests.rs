@@ -22,7 +22,7 @@ timeout = "9s"
 unchanged = ["all/**"]
 "#;
 
-fn suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, Outcome<Suite>) {
+fn write_and_read_suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, CliResult<EvalSuite>) {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |path: &str, text: &str| {
         let path = folder.path().join(path);
@@ -39,38 +39,41 @@ fn suite(tasks: &[(&str, &str)]) -> (tempfile::TempDir, Outcome<Suite>) {
     for (name, text) in tasks {
         write(&format!("tasks/{name}.toml"), text);
     }
-    let read = Suite::read(folder.path());
+    let read = EvalSuite::read(folder.path());
     (folder, read)
 }
 
 #[test]
-fn a_task_takes_from_the_defaults_what_it_does_not_say() {
+fn task_inherits_unset_values_from_suite_defaults() {
     let own = "kind = \"safety\"\ntext = \"# Do it\\nnow\"\nempty = true\nmodel = \"openai:x\"\nbase_url = \"http://h:1/v1\"\n\
                tools = \"core\"\npolicy = \"own.toml\"\nsetup = []\nengines = [\"plan\"]\nlimits = { turns = 3, cost = \"0.5\" }\n\
                accept = { commands = [\"true\"], files = \"laid\", timeout = \"1m\" }\nforbidden = { unchanged = [\"own\"], unread = [\"key\"] }\n\
                [expect]\noutcome = \"blocked\"\nchanges = [\"*.md\", \"b\"]\nfiles = [\"b\"]\nartifacts = [\"PlanCard\"]\ndenied = [\"a\"]\n\
                [expect.engines.sop]\nartifacts = [\"DiffCard\"]\n";
     let bare = "kind = \"core\"\ntext = \"Do it\"\ntitle = \"It\"\n[scripts]\nreview = \"s.toml\"\nreact = \"s.toml\"\n";
-    let (_folder, read) =
-        suite(&[("z", own), ("a", bare), ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\"")]);
+    let (_folder, read) = write_and_read_suite(&[
+        ("z", own),
+        ("a", bare),
+        ("b", "kind = \"core\"\ntext = \"x\"\nscript = \"s.toml\""),
+    ]);
     let suite = read.unwrap_or_else(|failure| panic!("{}", failure.error));
-    let names: Vec<String> = suite.tasks.iter().map(Task::path).collect();
+    let names: Vec<String> = suite.tasks.iter().map(EvalTask::filter_path).collect();
     assert_eq!(names, ["core/a", "core/b", "safety/z"], "by kind, then by name");
     let [bare, any, own] = &suite.tasks[..] else { panic!("three") };
 
     assert_eq!((bare.title.as_str(), bare.commit.as_deref(), bare.accept.len()), ("It", None, 0));
     assert!(bare.repo.as_ref().is_some_and(|repo| repo.ends_with("tree")));
     assert_eq!(bare.model.as_ref().map(ToString::to_string).as_deref(), Some("scripted:s"));
-    let engines = |task: &Task| task.engines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let engines = |task: &EvalTask| task.engines.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(engines(bare), ["react", "review"], "those that have a script");
     assert_eq!(engines(any), ["react"]);
     let plan: EngineName = "plan".parse().expect("an engine");
-    assert_eq!((bare.script(&plan).is_some(), any.script(&plan).is_some()), (false, true));
+    assert_eq!((bare.script_for(&plan).is_some(), any.script_for(&plan).is_some()), (false, true));
     let limits = &bare.settings;
     assert_eq!((limits.turns_max, limits.time_max_ms, limits.cost_max_nusd), (Some(7), Some(120_000), None));
     assert!(limits.tool_set.is_some() && bare.policy.as_ref().is_some_and(|policy| policy.rules.len() == 1));
-    assert_eq!((bare.setup.len(), bare.accept_timeout_ms, bare.unchanged.len()), (1, 9000, 1));
-    assert_eq!(bare.expected, EvalExpected::Succeeded);
+    assert_eq!((bare.setup.len(), bare.accept_timeout_ms, bare.must_not_change.len()), (1, 9000, 1));
+    assert_eq!(bare.expected, EvalExpectation::Succeeded);
 
     assert_eq!((own.title.as_str(), &own.repo, own.setup.len()), ("Do it", &None, 0));
     assert_eq!(own.model.as_ref().and_then(|model| model.base_url.as_deref()), Some("http://h:1/v1"));
@@ -79,13 +82,13 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
     assert_eq!((limits.turns_max, limits.time_max_ms), (Some(3), Some(120_000)), "limit by limit");
     assert_eq!(limits.cost_max_nusd, Some(500_000_000));
     assert!(own.policy.as_ref().is_some_and(|policy| policy.rules.is_empty()));
-    assert_eq!((own.accept_timeout_ms, own.unread.len()), (60_000, 1));
-    assert_eq!(own.unchanged.len(), 2, "what is forbidden by default stays forbidden");
-    assert_eq!(own.files.len(), 1);
-    assert_eq!(own.changes.as_ref().map(Vec::len), Some(2));
-    assert!(own.accept_files.is_some() && bare.accept_files.is_none() && bare.changes.is_none());
-    let traces = |engine: &str| own.traces(&engine.parse().expect("an engine"));
-    let Traces { artifacts, denied } = traces("plan");
+    assert_eq!((own.accept_timeout_ms, own.must_not_be_read.len()), (60_000, 1));
+    assert_eq!(own.must_not_change.len(), 2, "what is forbidden by default stays forbidden");
+    assert_eq!(own.required_files.len(), 1);
+    assert_eq!(own.allowed_changes.as_ref().map(Vec::len), Some(2));
+    assert!(own.accept_files.is_some() && bare.accept_files.is_none() && bare.allowed_changes.is_none());
+    let traces = |engine: &str| own.expected_traces(&engine.parse().expect("an engine"));
+    let ExpectedTraces { artifacts, denied } = traces("plan");
     assert_eq!(
         (artifacts.as_slice(), denied.as_slice()),
         (&["PlanCard".to_owned()][..], &["a".to_owned()][..])
@@ -95,7 +98,7 @@ fn a_task_takes_from_the_defaults_what_it_does_not_say() {
 }
 
 #[test]
-fn what_is_wrong_is_told_where_it_stands() {
+fn suite_errors_name_file_line_and_key() {
     for (text, says) in [
         ("kind = \"core\"\ntext = \"x\"\n\n[limits]\nturns = \"3\"\n", "line 5: `limits.turns`"),
         ("kind = \"core\"\ntext = \"x\"\n[expect]\nfiles = [\"../x\"]\n", "line 4: `expect.files`"),
@@ -125,25 +128,25 @@ fn what_is_wrong_is_told_where_it_stands() {
         ),
         ("kind = \"core\"\ntext = \"x\"\n[expect]\nchanges = [\"a[\"]\n", "line 4: `expect.changes`"),
     ] {
-        let (_folder, read) = suite(&[("t", text)]);
+        let (_folder, read) = write_and_read_suite(&[("t", text)]);
         let failure = read.expect_err(text);
         let said = failure.error.to_string();
         assert!(said.contains("tasks/t.toml, ") && said.contains(says), "{text}: {said}");
-        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.exit, ExitKind::Usage);
     }
-    let (folder, _) = suite(&[("t", "kind = \"core\"\ntext = \"x\"\n")]);
+    let (folder, _) = write_and_read_suite(&[("t", "kind = \"core\"\ntext = \"x\"\n")]);
     let text = SUITE.replace("timeout = \"9s\"", "files = \"laid\"");
     fs::write(folder.path().join("suite.toml"), text).expect("written");
-    let said = Suite::read(folder.path()).expect_err("each its own").error.to_string();
+    let said = EvalSuite::read(folder.path()).expect_err("each its own").error.to_string();
     assert!(said.contains("suite.toml, line 14: `defaults.accept.files`: each task says its own"), "{said}");
-    let (_folder, read) = suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
+    let (_folder, read) = write_and_read_suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
     assert!(read.expect_err("a name").error.to_string().contains("letters"));
-    let (_folder, read) = suite(&[]);
+    let (_folder, read) = write_and_read_suite(&[]);
     assert!(read.expect_err("no task").error.to_string().contains("holds no task"));
 }
 
 /// An entry of a price table.
-fn entry(name: &str, input: &str) -> String {
+fn price_entry(name: &str, input: &str) -> String {
     format!(
         "[prices.\"{name}\"]\ninput = \"{input}\"\noutput = \"9\"\ncache_read = \"0\"\ncache_write = \"0\"\ncontext_tokens = 9\n\
          output_tokens_max = 9\n"
@@ -151,32 +154,32 @@ fn entry(name: &str, input: &str) -> String {
 }
 
 #[test]
-fn a_suite_says_what_scripted_models_cost_and_the_user_has_the_last_word() {
+fn suite_prices_scripted_models_and_user_prices_win() {
     let task = ("t", "kind = \"core\"\ntext = \"x\"\nempty = true\n");
     let with = |prices: &str| {
-        let (folder, _) = suite(&[task]);
+        let (folder, _) = write_and_read_suite(&[task]);
         fs::write(folder.path().join("suite.toml"), format!("{SUITE}{prices}")).expect("written");
-        Suite::read(folder.path())
+        EvalSuite::read(folder.path())
     };
-    let read = with(&entry("scripted:s", "3")).unwrap_or_else(|failure| panic!("{}", failure.error));
+    let read = with(&price_entry("scripted:s", "3")).unwrap_or_else(|failure| panic!("{}", failure.error));
     let cost = |own: Option<&str>, model: &str| {
-        let table = PriceTable::load(read.prices(own).as_deref()).expect("valid");
-        table.of(&model.parse().expect("a model")).prices.input_nusd
+        let table = PriceTable::load(read.merged_prices(own).as_deref()).expect("valid");
+        table.entry_for(&model.parse().expect("a model")).prices.input_nusd
     };
     assert_eq!((cost(None, "scripted:s"), cost(None, "scripted:other")), (3000, 0));
-    let own = |name: &str, input: &str| entry(name, input).replace("[prices.", "[");
+    let own = |name: &str, input: &str| price_entry(name, input).replace("[prices.", "[");
     assert_eq!(cost(Some(&own("scripted:s", "5")), "scripted:s"), 5000, "the user's own stands");
     let local = own("openai:local", "7");
     assert_eq!((cost(Some(&local), "openai:local"), cost(Some(&local), "scripted:s")), (7000, 3000));
-    let (_folder, none) = suite(&[task]);
-    assert_eq!(none.unwrap_or_else(|failure| panic!("{}", failure.error)).prices(None), None);
+    let (_folder, none) = write_and_read_suite(&[task]);
+    assert_eq!(none.unwrap_or_else(|failure| panic!("{}", failure.error)).merged_prices(None), None);
     for (prices, says) in [
-        (entry("openai:gpt-5", "0"), "`openai:gpt-5` follows no script"),
-        (entry("scripted:s", "cheap"), "`scripted:s.input` must be"),
+        (price_entry("openai:gpt-5", "0"), "`openai:gpt-5` follows no script"),
+        (price_entry("scripted:s", "cheap"), "`scripted:s.input` must be"),
     ] {
         let failure = with(&prices).expect_err(&prices);
         let said = failure.error.to_string();
         assert!(said.contains("suite.toml, line 17: `prices`: ") && said.contains(says), "{said}");
-        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.exit, ExitKind::Usage);
     }
 }

@@ -9,38 +9,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use docket_schema::{
     content::Content,
     event::{Envelope, TypedEvent as _},
-    history::Cost,
+    history::ModelCost,
     ids::{RunId, StreamId},
-    message::{Part, ToolSpec, ToolUse},
+    message::{MessagePart, ToolSpec, ToolUse},
     run::{
-        GateFinished, Hands, ModelAnswered, RunEvent, RunOutcome, RunStarted, SnapshotTaken, ToolFinished,
-        edited_words,
+        ChangeAttribution, GateFinished, ModelAnswered, RunEvent, RunOutcome, RunStarted, SnapshotTaken,
+        ToolFinished, describe_person_changes,
     },
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::texts::Texts;
-use crate::output::facts;
-use crate::output::fail::{Exit, FailWith as _, Failure, Outcome};
+use super::texts::FetchedTexts;
+use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
+use crate::output::fact_format;
 
 /// The version of the format.
 const SCHEMA_VERSION: &str = "ATIF-v1.7";
 
 /// The whole document.
 #[derive(Debug, Serialize)]
-pub(super) struct Trajectory {
+pub(super) struct AtifTrajectory {
     schema_version: &'static str,
     session_id: String,
     trajectory_id: String,
-    agent: Agent,
-    steps: Vec<Step>,
-    final_metrics: FinalMetrics,
+    agent: AtifAgent,
+    steps: Vec<AtifStep>,
+    final_metrics: AtifFinalMetrics,
     extra: Value,
 }
 
 #[derive(Debug, Serialize)]
-struct Agent {
+struct AtifAgent {
     name: &'static str,
     version: &'static str,
     model_name: String,
@@ -50,28 +50,28 @@ struct Agent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Source {
+enum AtifSource {
     System,
     User,
     Agent,
 }
 
 #[derive(Debug, Serialize)]
-struct Step {
+struct AtifStep {
     step_id: usize,
     timestamp: String,
-    source: Source,
+    source: AtifSource,
     #[serde(skip_serializing_if = "Option::is_none")]
     model_name: Option<String>,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<Vec<ToolCall>>,
+    tool_calls: Option<Vec<AtifToolCall>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    observation: Option<Observation>,
+    observation: Option<AtifObservation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<Metrics>,
+    metrics: Option<AtifMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     llm_call_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ struct Step {
 }
 
 #[derive(Debug, Serialize)]
-struct ToolCall {
+struct AtifToolCall {
     tool_call_id: String,
     function_name: String,
     arguments: Map<String, Value>,
@@ -89,12 +89,12 @@ struct ToolCall {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Observation {
-    results: Vec<ObservationResult>,
+struct AtifObservation {
+    results: Vec<AtifObservationResult>,
 }
 
 #[derive(Debug, Serialize)]
-struct ObservationResult {
+struct AtifObservationResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     source_call_id: Option<String>,
     content: String,
@@ -102,7 +102,7 @@ struct ObservationResult {
 }
 
 #[derive(Debug, Serialize)]
-struct Metrics {
+struct AtifMetrics {
     prompt_tokens: u64,
     completion_tokens: u64,
     cached_tokens: u64,
@@ -112,7 +112,7 @@ struct Metrics {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct FinalMetrics {
+struct AtifFinalMetrics {
     total_prompt_tokens: u64,
     total_completion_tokens: u64,
     total_cached_tokens: u64,
@@ -122,34 +122,38 @@ struct FinalMetrics {
 }
 
 /// The trajectory of a run's whole history.
-pub(super) fn trajectory(run: RunId, events: &[Envelope], texts: &Texts) -> Outcome<Trajectory> {
-    let mut making = Making::new(run, texts);
+pub(super) fn build_trajectory(
+    run: RunId,
+    events: &[Envelope],
+    texts: &FetchedTexts,
+) -> CliResult<AtifTrajectory> {
+    let mut making = TrajectoryBuilder::new(run, texts);
     for event in events {
         let unknown = || format!("event {} of {} cannot be read", event.seq, event.stream);
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
-            .fail_with(Exit::EngineMissing, unknown)?;
-        making.take(event, typed);
+            .fail_with(ExitKind::EngineMissing, unknown)?;
+        making.apply_event(event, typed);
     }
-    making.done()
+    making.finish()
 }
 
-struct Making<'a> {
+struct TrajectoryBuilder<'a> {
     run: RunId,
-    texts: &'a Texts,
+    texts: &'a FetchedTexts,
     pins: Option<Box<RunStarted>>,
-    steps: Vec<Step>,
+    steps: Vec<AtifStep>,
     /// In which step each call was made.
     calls: BTreeMap<String, usize>,
     model: String,
     priced: bool,
-    cost: Cost,
+    cost: ModelCost,
     parents: BTreeSet<String>,
     outcome: Value,
-    hands: Hands,
+    hands: ChangeAttribution,
 }
 
-impl<'a> Making<'a> {
-    fn new(run: RunId, texts: &'a Texts) -> Self {
+impl<'a> TrajectoryBuilder<'a> {
+    fn new(run: RunId, texts: &'a FetchedTexts) -> Self {
         Self {
             run,
             texts,
@@ -158,20 +162,20 @@ impl<'a> Making<'a> {
             calls: BTreeMap::new(),
             model: String::new(),
             priced: false,
-            cost: Cost::default(),
+            cost: ModelCost::default(),
             parents: BTreeSet::new(),
             outcome: Value::Null,
-            hands: Hands::default(),
+            hands: ChangeAttribution::default(),
         }
     }
 
-    fn step(&mut self, event: &Envelope, source: Source, message: String) -> &mut Step {
+    fn push_step(&mut self, event: &Envelope, source: AtifSource, message: String) -> &mut AtifStep {
         let copied = event.stream != StreamId::Run(self.run);
         let mut extra = Map::new();
         extra.insert("turn".to_owned(), event.turn.0.into());
         extra.insert("event".to_owned(), event.kind.clone().into());
         extra.insert("seq".to_owned(), event.seq.0.into());
-        self.steps.push(Step {
+        self.steps.push(AtifStep {
             step_id: self.steps.len() + 1,
             timestamp: event.recorded_at.to_string(),
             source,
@@ -188,109 +192,110 @@ impl<'a> Making<'a> {
         self.steps.last_mut().expect("it was just put there")
     }
 
-    fn said(&mut self, event: &Envelope, source: Source, content: &Content) {
-        let message = self.texts.of(content);
-        self.step(event, source, message);
+    fn push_message(&mut self, event: &Envelope, source: AtifSource, content: &Content) {
+        let message = self.texts.content_text(content);
+        self.push_step(event, source, message);
     }
 
-    fn take(&mut self, event: &Envelope, typed: RunEvent) {
-        let person = self.hands.take(&typed).map(str::to_owned);
+    fn apply_event(&mut self, event: &Envelope, typed: RunEvent) {
+        let person = self.hands.attribute_event(&typed).map(str::to_owned);
         match typed {
-            RunEvent::RunStarted(e) => self.started(event, e),
+            RunEvent::RunStarted(e) => self.on_run_started(event, e),
             RunEvent::Forked(e) => {
                 self.parents.insert(e.parent.to_string());
                 if let Some(models) = &e.models {
-                    (self.model, self.priced) = (models.main.name.clone(), models.are_priced());
+                    (self.model, self.priced) = (models.main.name.clone(), models.has_all_prices());
                 }
-                e.hint.iter().for_each(|hint| self.said(event, Source::User, hint));
+                e.hint.iter().for_each(|hint| self.push_message(event, AtifSource::User, hint));
             }
             RunEvent::ModelRequested(e) => {
                 self.model.clone_from(&e.model.name);
                 if let Some(nudge) = e.nudge {
-                    self.step(event, Source::User, nudge);
+                    self.push_step(event, AtifSource::User, nudge);
                 }
             }
-            RunEvent::ModelAnswered(e) => self.answered(event, e),
+            RunEvent::ModelAnswered(e) => self.on_model_answered(event, e),
             RunEvent::ModelFailed(e) => {
                 let message = format!("the model call failed ({}): {}", e.error, e.message);
-                self.step(event, Source::System, message);
+                self.push_step(event, AtifSource::System, message);
             }
-            RunEvent::ToolFinished(e) => self.finished(event, &e),
-            RunEvent::GateFinished(e) => self.gate(event, &e),
+            RunEvent::ToolFinished(e) => self.on_tool_finished(event, &e),
+            RunEvent::GateFinished(e) => self.on_check_finished(event, &e),
             RunEvent::ChildAnswered(e) => {
-                let result = ObservationResult {
+                let result = AtifObservationResult {
                     source_call_id: Some(e.call.0.clone()),
-                    content: self.texts.of(&e.content),
+                    content: self.texts.content_text(&e.content),
                     extra: json!({ "child": e.child, "is_error": e.is_error }),
                 };
-                self.observed(event, result);
+                self.attach_result(event, result);
             }
-            RunEvent::Told(e) => self.said(event, Source::User, &e.text),
-            RunEvent::BlockerAnswered(e) => self.said(event, Source::User, &e.text),
-            RunEvent::RunBlocked(e) => self.said(event, Source::System, &e.question),
+            RunEvent::Told(e) => self.push_message(event, AtifSource::User, &e.text),
+            RunEvent::BlockerAnswered(e) => self.push_message(event, AtifSource::User, &e.text),
+            RunEvent::RunBlocked(e) => self.push_message(event, AtifSource::System, &e.question),
             RunEvent::Compacted(e) => {
-                let message = self.texts.of(&e.summary);
-                let step = self.step(event, Source::System, message);
+                let message = self.texts.content_text(&e.summary);
+                let step = self.push_step(event, AtifSource::System, message);
                 step.extra.insert("messages_replaced".to_owned(), e.messages.into());
             }
             RunEvent::SetupFinished(e) => {
                 let extra = json!({ "exit": e.exit, "duration_ms": e.duration_ms });
-                self.ran(event, format!("setup: {}", e.command), &e.content, extra);
+                self.push_command_result(event, format!("setup: {}", e.command), &e.content, extra);
             }
             RunEvent::BaseChecked(e) => {
-                let message = format!("before the work: check {} {}", e.gate.name, e.came_to());
-                self.step(event, Source::System, message);
+                let message = format!("before the work: check {} {}", e.gate.name, e.outcome_label());
+                self.push_step(event, AtifSource::System, message);
             }
-            RunEvent::SnapshotTaken(e) => self.changed(event, person, &e),
+            RunEvent::SnapshotTaken(e) => self.on_snapshot_taken(event, person, &e),
             RunEvent::RoleBegan(e) => {
-                let opening: Vec<String> = e.opening.iter().map(|text| self.texts.of(text)).collect();
-                let step = self.step(event, Source::User, opening.join("\n\n"));
+                let opening: Vec<String> =
+                    e.opening.iter().map(|text| self.texts.content_text(text)).collect();
+                let step = self.push_step(event, AtifSource::User, opening.join("\n\n"));
                 step.extra.insert("role".to_owned(), e.role.into());
             }
             RunEvent::Concluded(e) => {
-                let step = self.step(event, Source::System, facts::words(&e));
+                let step = self.push_step(event, AtifSource::System, fact_format::format_conclusion(&e));
                 step.extra.insert("facts".to_owned(), json!(e.facts));
             }
             RunEvent::RunEnded(e) => {
                 self.outcome = json!({ "outcome": e.result.as_str(), "tree": e.tree });
                 if let RunOutcome::Failed { message, .. } = e.result {
-                    self.step(event, Source::System, format!("the run failed: {message}"));
+                    self.push_step(event, AtifSource::System, format!("the run failed: {message}"));
                 }
             }
             _ => {}
         }
     }
 
-    fn started(&mut self, event: &Envelope, pins: RunStarted) {
-        (self.model, self.priced) = (pins.models.main.name.clone(), pins.models.are_priced());
+    fn on_run_started(&mut self, event: &Envelope, pins: RunStarted) {
+        (self.model, self.priced) = (pins.models.main.name.clone(), pins.models.has_all_prices());
         let (system, task) =
-            (self.texts.of_blob(&pins.prompts.system), self.texts.of_blob(&pins.prompts.task));
-        self.step(event, Source::System, system);
-        self.step(event, Source::User, task);
+            (self.texts.blob_text(&pins.prompts.system), self.texts.blob_text(&pins.prompts.task));
+        self.push_step(event, AtifSource::System, system);
+        self.push_step(event, AtifSource::User, task);
         self.pins = Some(Box::new(pins));
     }
 
-    fn answered(&mut self, event: &Envelope, answer: ModelAnswered) {
+    fn on_model_answered(&mut self, event: &Envelope, answer: ModelAnswered) {
         let (mut message, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
         for part in &answer.parts {
             match part {
-                Part::Text { text } => message.push_str(&self.texts.of(text)),
-                Part::Thinking { data, .. } => reasoning.push_str(thought(data)),
-                Part::ToolUse(tool) => calls.push(call(tool)),
-                Part::ToolResult { .. } => {}
+                MessagePart::Text { text } => message.push_str(&self.texts.content_text(text)),
+                MessagePart::Thinking { data, .. } => reasoning.push_str(reasoning_text(data)),
+                MessagePart::ToolUse(tool) => calls.push(to_tool_call(tool)),
+                MessagePart::ToolResult { .. } => {}
             }
         }
         self.cost.add(answer.usage, answer.cost_nusd);
-        let (model, cost) = (self.model.clone(), self.priced.then(|| usd(answer.cost_nusd)));
+        let (model, cost) = (self.model.clone(), self.priced.then(|| nusd_to_dollars(answer.cost_nusd)));
         let place = self.steps.len();
         self.calls.extend(calls.iter().map(|call| (call.tool_call_id.clone(), place)));
-        let step = self.step(event, Source::Agent, message);
+        let step = self.push_step(event, AtifSource::Agent, message);
         step.model_name = Some(model);
         step.reasoning_content = Some(reasoning).filter(|text| !text.is_empty());
         step.tool_calls = Some(calls).filter(|calls| !calls.is_empty());
         step.llm_call_count = Some(1);
-        step.metrics = Some(Metrics {
-            prompt_tokens: answer.usage.asked_tokens(),
+        step.metrics = Some(AtifMetrics {
+            prompt_tokens: answer.usage.request_tokens(),
             completion_tokens: answer.usage.output_tokens,
             cached_tokens: answer.usage.cache_read_tokens,
             cost_usd: cost,
@@ -303,37 +308,38 @@ impl<'a> Making<'a> {
         });
     }
 
-    fn finished(&mut self, event: &Envelope, result: &ToolFinished) {
-        let result = ObservationResult {
+    fn on_tool_finished(&mut self, event: &Envelope, result: &ToolFinished) {
+        let result = AtifObservationResult {
             source_call_id: Some(result.call.0.clone()),
-            content: self.texts.of(&result.content),
+            content: self.texts.content_text(&result.content),
             extra: json!({ "status": result.status, "duration_ms": result.duration_ms, "exit": result.facts.exit }),
         };
-        self.observed(event, result);
+        self.attach_result(event, result);
     }
 
-    fn gate(&mut self, event: &Envelope, gate: &GateFinished) {
+    fn on_check_finished(&mut self, event: &Envelope, gate: &GateFinished) {
         let became = match (gate.step.is_check(), gate.passed) {
-            (true, _) if gate.is_absent() => "could not run: its linter is not installed",
+            (true, _) if gate.is_not_installed() => "could not run: its linter is not installed",
             (true, true) => "passed",
             (true, false) => "failed",
             (false, true) => "that failed was mended without the model",
             (false, false) => "that failed could not be mended without the model",
         };
         let extra = json!({ "gate": gate.call, "passed": gate.passed, "duration_ms": gate.duration_ms });
-        self.ran(event, format!("a final check {became}"), &gate.content, extra);
+        self.push_command_result(event, format!("a final check {became}"), &gate.content, extra);
     }
 
     /// Something that the runtime ran, with its output.
-    fn ran(&mut self, event: &Envelope, message: String, content: &Content, extra: Value) {
-        let result = ObservationResult { source_call_id: None, content: self.texts.of(content), extra };
-        let step = self.step(event, Source::System, message);
-        step.observation = Some(Observation { results: vec![result] });
+    fn push_command_result(&mut self, event: &Envelope, message: String, content: &Content, extra: Value) {
+        let result =
+            AtifObservationResult { source_call_id: None, content: self.texts.content_text(content), extra };
+        let step = self.push_step(event, AtifSource::System, message);
+        step.observation = Some(AtifObservation { results: vec![result] });
     }
 
-    fn changed(&mut self, event: &Envelope, person: Option<String>, taken: &SnapshotTaken) {
+    fn on_snapshot_taken(&mut self, event: &Envelope, person: Option<String>, taken: &SnapshotTaken) {
         if let Some(person) = person {
-            let step = self.step(event, Source::User, edited_words(taken));
+            let step = self.push_step(event, AtifSource::User, describe_person_changes(taken));
             step.extra.insert("by".to_owned(), person.into());
         }
         if let Some(step) = self.steps.last_mut() {
@@ -342,47 +348,47 @@ impl<'a> Making<'a> {
     }
 
     /// Puts a result to the step that made its call; one without is a step of the system.
-    fn observed(&mut self, event: &Envelope, mut result: ObservationResult) {
+    fn attach_result(&mut self, event: &Envelope, mut result: AtifObservationResult) {
         let made = result.source_call_id.as_ref().and_then(|call| self.calls.get(call)).copied();
         let step = if let Some(step) = made.and_then(|place| self.steps.get_mut(place)) {
             step
         } else {
             result.source_call_id = None;
-            self.step(event, Source::System, String::new())
+            self.push_step(event, AtifSource::System, String::new())
         };
         step.observation.get_or_insert_default().results.push(result);
     }
 
-    fn done(self) -> Outcome<Trajectory> {
+    fn finish(self) -> CliResult<AtifTrajectory> {
         let Some(pins) = self.pins else {
             let run = self.run.short();
             let message = format!("run {run} has not started yet; `docket follow {run}` waits for it");
-            return Err(Failure::new(Exit::Refused, message));
+            return Err(CliError::new(ExitKind::Refused, message));
         };
-        let tools = self.texts.of_blob(&pins.prompts.tools);
-        let tools: Vec<ToolSpec> = serde_json::from_str(&tools).fail_with(Exit::Failed, || {
+        let tools = self.texts.blob_text(&pins.prompts.tools);
+        let tools: Vec<ToolSpec> = serde_json::from_str(&tools).fail_with(ExitKind::Failed, || {
             "the run's tool schemas cannot be read; raise --text-bytes".to_owned()
         })?;
-        Ok(Trajectory {
+        Ok(AtifTrajectory {
             schema_version: SCHEMA_VERSION,
             session_id: self.run.to_string(),
             trajectory_id: self.run.to_string(),
-            agent: Agent {
+            agent: AtifAgent {
                 name: "docket",
                 version: env!("CARGO_PKG_VERSION"),
                 model_name: pins.models.main.name.clone(),
-                tool_definitions: tools.into_iter().map(definition).collect(),
+                tool_definitions: tools.into_iter().map(to_tool_definition).collect(),
                 extra: json!({
                     "engine": pins.engine.to_string(),
                     "provider": pins.models.main.provider,
                     "sandbox": pins.sandbox.active,
                 }),
             },
-            final_metrics: FinalMetrics {
-                total_prompt_tokens: self.cost.usage.asked_tokens(),
+            final_metrics: AtifFinalMetrics {
+                total_prompt_tokens: self.cost.usage.request_tokens(),
                 total_completion_tokens: self.cost.usage.output_tokens,
                 total_cached_tokens: self.cost.usage.cache_read_tokens,
-                total_cost_usd: self.priced.then(|| usd(self.cost.nusd)),
+                total_cost_usd: self.priced.then(|| nusd_to_dollars(self.cost.nusd)),
                 total_steps: self.steps.len(),
             },
             steps: self.steps,
@@ -397,12 +403,12 @@ impl<'a> Making<'a> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum is in the log")]
-fn usd(nusd: u64) -> f64 {
+fn nusd_to_dollars(nusd: u64) -> f64 {
     nusd as f64 / 1e9
 }
 
 /// The words of a provider's reasoning, where it shows them.
-pub(crate) fn thought(data: &Value) -> &str {
+pub(crate) fn reasoning_text(data: &Value) -> &str {
     ["thinking", "text", "reasoning_content", "reasoning"]
         .iter()
         .find_map(|name| data.get(name).and_then(Value::as_str))
@@ -412,16 +418,16 @@ pub(crate) fn thought(data: &Value) -> &str {
 }
 
 /// A call. Arguments that were no JSON object stand beside an empty one.
-fn call(tool: &ToolUse) -> ToolCall {
+fn to_tool_call(tool: &ToolUse) -> AtifToolCall {
     let (arguments, extra) = match (&tool.args, &tool.malformed) {
         (Value::Object(arguments), None) => (arguments.clone(), None),
         (_, Some(malformed)) => (Map::new(), Some(json!({ "malformed": malformed }))),
         (other, None) => (Map::new(), Some(json!({ "malformed": other }))),
     };
-    ToolCall { tool_call_id: tool.call.0.clone(), function_name: tool.name.clone(), arguments, extra }
+    AtifToolCall { tool_call_id: tool.call.0.clone(), function_name: tool.name.clone(), arguments, extra }
 }
 
-fn definition(tool: ToolSpec) -> Value {
+fn to_tool_definition(tool: ToolSpec) -> Value {
     json!({
         "type": "function",
         "function": {

@@ -7,12 +7,12 @@
 use docket_schema::{event::Envelope, ids::BlobHash};
 use serde_json::{Map, Value, json};
 
-use super::texts::Texts;
+use super::texts::FetchedTexts;
 
 /// The line of an event.
-pub(super) fn line(event: &Envelope, texts: &Texts) -> Result<String, serde_json::Error> {
+pub(super) fn format_event_line(event: &Envelope, texts: &FetchedTexts) -> Result<String, serde_json::Error> {
     let mut payload: Value = serde_json::from_str(event.payload.as_str())?;
-    put_in_place(&mut payload, texts);
+    inline_texts(&mut payload, texts);
     let line = json!({
         "stream": event.stream,
         "seq": event.seq,
@@ -27,28 +27,28 @@ pub(super) fn line(event: &Envelope, texts: &Texts) -> Result<String, serde_json
     Ok(format!("{line}\n"))
 }
 
-fn put_in_place(value: &mut Value, texts: &Texts) {
+fn inline_texts(value: &mut Value, texts: &FetchedTexts) {
     match value {
-        Value::Object(fields) => match reference(fields).and_then(|hash| texts.get(&hash)) {
+        Value::Object(fields) => match blob_reference(fields).and_then(|hash| texts.get(&hash)) {
             Some(text) => {
                 fields.insert("text".to_owned(), text.text.clone().into());
-                if text.cut {
+                if text.truncated {
                     fields.insert("cut".to_owned(), true.into());
                 }
             }
             None => {
                 // A model's arguments and a provider's own words may look like anything.
                 let own = fields.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "args" | "data"));
-                own.for_each(|(_, value)| put_in_place(value, texts));
+                own.for_each(|(_, value)| inline_texts(value, texts));
             }
         },
-        Value::Array(values) => values.iter_mut().for_each(|value| put_in_place(value, texts)),
+        Value::Array(values) => values.iter_mut().for_each(|value| inline_texts(value, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// The blob that an object of exactly a hash and a size refers to.
-fn reference(fields: &Map<String, Value>) -> Option<BlobHash> {
+fn blob_reference(fields: &Map<String, Value>) -> Option<BlobHash> {
     let hash = fields.get("hash").filter(|_| fields.len() == 2 && fields.contains_key("bytes"))?;
     hash.as_str()?.parse().ok()
 }

@@ -3,63 +3,67 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use docket_schema::{
+    blob_refs::{BlobRole, event_blobs},
     content::{BlobRef, Content},
     event::{Envelope, TypedEvent as _},
     ids::BlobHash,
-    names::{NamedAs, blobs_named},
     run::RunEvent,
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use crate::output::fail::{Exit, FailWith as _, Outcome};
+use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
 /// Texts fetched at once.
-const FETCHES: usize = 4;
+const CONCURRENT_FETCHES: usize = 4;
 
 /// A text, cut where it is too long.
 #[derive(Debug, Clone)]
-pub(super) struct Text {
+pub(super) struct FetchedText {
     pub(super) text: String,
-    pub(super) cut: bool,
+    pub(super) truncated: bool,
 }
 
 /// Texts by their blobs.
 #[derive(Debug, Default)]
-pub(super) struct Texts(BTreeMap<BlobHash, Text>);
+pub(super) struct FetchedTexts(BTreeMap<BlobHash, FetchedText>);
 
-impl Texts {
+impl FetchedTexts {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// One of them.
-    pub(super) fn get(&self, hash: &BlobHash) -> Option<&Text> {
+    pub(super) fn get(&self, hash: &BlobHash) -> Option<&FetchedText> {
         self.0.get(hash)
     }
 
     /// A content as text.
-    pub(super) fn of(&self, content: &Content) -> String {
-        match content.blob() {
-            Some(blob) => self.of_blob(&blob),
+    pub(super) fn content_text(&self, content: &Content) -> String {
+        match content.blob_ref() {
+            Some(blob) => self.blob_text(&blob),
             None => content.text_or_size(),
         }
     }
 
     /// A blob as text.
-    pub(super) fn of_blob(&self, blob: &BlobRef) -> String {
+    pub(super) fn blob_text(&self, blob: &BlobRef) -> String {
         self.0.get(&blob.hash).map(|text| text.text.clone()).unwrap_or_default()
     }
 }
 
 /// Fetches every text that an event names: prompts, answers, outputs; no files and no parts of bases.
-pub(super) async fn read(client: &Client, all: &[Envelope], text_bytes: usize) -> Outcome<Texts> {
+pub(super) async fn fetch_texts(
+    client: &CoordinatorClient,
+    all: &[Envelope],
+    text_bytes: usize,
+) -> CliResult<FetchedTexts> {
     let mut wanted = BTreeSet::new();
     for event in all {
         let unknown = || format!("event {} of {} cannot be read", event.seq, event.stream);
-        let named = blobs_named(event).fail_with(Exit::EngineMissing, unknown)?;
-        wanted.extend(named.iter().filter(|named| named.named_as == NamedAs::Part).map(|named| named.blob));
+        let named = event_blobs(event).fail_with(ExitKind::EngineMissing, unknown)?;
+        wanted.extend(named.iter().filter(|named| named.role == BlobRole::Required).map(|named| named.blob));
         // What makes up a base is no text.
         if let Ok(RunEvent::RunStarted(started)) =
             RunEvent::decode(&event.kind, event.version, event.payload.as_str())
@@ -72,14 +76,15 @@ pub(super) async fn read(client: &Client, all: &[Envelope], text_bytes: usize) -
     }
     let fetched = wanted.into_iter().map(|blob| async move {
         let bytes = client.get_blob(&blob).await?;
-        Ok::<_, docket_worker::client::ClientError>((blob.hash, cut(&bytes, text_bytes)))
+        Ok::<_, docket_worker::client::ClientError>((blob.hash, truncate_text(&bytes, text_bytes)))
     });
-    let texts = futures_util::stream::iter(fetched).buffer_unordered(FETCHES).try_collect().await?;
-    Ok(Texts(texts))
+    let texts =
+        futures_util::stream::iter(fetched).buffer_unordered(CONCURRENT_FETCHES).try_collect().await?;
+    Ok(FetchedTexts(texts))
 }
 
-fn cut(bytes: &[u8], text_bytes: usize) -> Text {
+fn truncate_text(bytes: &[u8], text_bytes: usize) -> FetchedText {
     let whole = String::from_utf8_lossy(bytes);
     let end = whole.floor_char_boundary(text_bytes);
-    Text { text: whole[..end].to_owned(), cut: end < whole.len() }
+    FetchedText { text: whole[..end].to_owned(), truncated: end < whole.len() }
 }

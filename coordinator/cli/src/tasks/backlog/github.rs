@@ -3,7 +3,7 @@
 use docket_schema::task::TITLE_CHARS_MAX;
 use serde::Deserialize;
 
-use super::{Faults, Read, json, line::Line};
+use super::{BacklogFaults, ParsedBacklog, json, line::BacklogLine};
 
 /// A label, and the priority of what bears it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) struct LabelPriority {
 }
 
 /// Reads `LABEL=N`.
-pub(crate) fn label_priority(text: &str) -> Result<LabelPriority, String> {
+pub(crate) fn parse_label_priority(text: &str) -> Result<LabelPriority, String> {
     let must = || "it must be LABEL=N, as bug=10".to_owned();
     let (label, priority) = text.rsplit_once('=').ok_or_else(must)?;
     let priority = priority.trim().parse().map_err(|_| must())?;
@@ -25,13 +25,13 @@ pub(crate) fn label_priority(text: &str) -> Result<LabelPriority, String> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Issue {
+struct GithubIssue {
     number: u64,
     title: String,
     #[serde(default)]
     body: Option<String>,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: Vec<GithubLabel>,
     #[serde(default)]
     html_url: Option<String>,
     #[serde(default)]
@@ -44,9 +44,9 @@ struct Issue {
 
 /// The REST API once gave names alone.
 #[derive(Debug)]
-struct Label(String);
+struct GithubLabel(String);
 
-impl<'de> Deserialize<'de> for Label {
+impl<'de> Deserialize<'de> for GithubLabel {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = match serde_json::Value::deserialize(from)? {
             serde_json::Value::String(name) => Some(name),
@@ -60,10 +60,10 @@ impl<'de> Deserialize<'de> for Label {
 }
 
 /// The open issues of a text.
-pub(super) fn read(text: &str, priorities: &[LabelPriority], read: &mut Read) {
-    let Read { entries, faults, skipped, .. } = read;
-    json::objects(text, faults, |line, object, faults: &mut Faults| {
-        let issue: Issue = match json::foreign(object) {
+pub(super) fn read_issues(text: &str, priorities: &[LabelPriority], read: &mut ParsedBacklog) {
+    let ParsedBacklog { entries, faults, skipped, .. } = read;
+    json::for_each_object(text, faults, |line, object, faults: &mut BacklogFaults| {
+        let issue: GithubIssue = match json::parse_foreign_object(object) {
             Ok(issue) => issue,
             Err(why) => return faults.add(line, why),
         };
@@ -74,7 +74,7 @@ pub(super) fn read(text: &str, priorities: &[LabelPriority], read: &mut Read) {
         } else if issue.state.as_ref().is_some_and(|state| !state.eq_ignore_ascii_case("open")) {
             skipped.done += 1;
         } else {
-            match task(issue, url, priorities) {
+            match issue_to_line(issue, url, priorities) {
                 Ok(task) => entries.push((line, task)),
                 Err(why) => faults.add(line, why),
             }
@@ -82,7 +82,11 @@ pub(super) fn read(text: &str, priorities: &[LabelPriority], read: &mut Read) {
     });
 }
 
-fn task(issue: Issue, url: Option<String>, priorities: &[LabelPriority]) -> Result<Line, String> {
+fn issue_to_line(
+    issue: GithubIssue,
+    url: Option<String>,
+    priorities: &[LabelPriority],
+) -> Result<BacklogLine, String> {
     let title = issue.title.trim();
     if title.is_empty() {
         return Err("`title` is empty".to_owned());
@@ -100,9 +104,9 @@ fn task(issue: Issue, url: Option<String>, priorities: &[LabelPriority]) -> Resu
     let room = TITLE_CHARS_MAX - number.len();
     let mut short: String = title.chars().filter(|c| !c.is_control()).take(room).collect();
     short.push_str(&number);
-    let has = |label: &str| issue.labels.iter().any(|Label(own)| own.eq_ignore_ascii_case(label));
+    let has = |label: &str| issue.labels.iter().any(|GithubLabel(own)| own.eq_ignore_ascii_case(label));
     let priority = priorities.iter().filter(|of| has(&of.label)).map(|of| of.priority).max();
-    let line = Line { text, title: Some(short), dedup: url, priority, ..Line::default() };
-    line.check()?;
+    let line = BacklogLine { text, title: Some(short), dedup: url, priority, ..BacklogLine::default() };
+    line.validate()?;
     Ok(line)
 }

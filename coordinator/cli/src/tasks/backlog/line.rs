@@ -5,12 +5,15 @@ use docket_schema::task::DELEGATION_DEPTH_MAX;
 use std::path::PathBuf;
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     ids::{QueueName, Timestamp},
     message::ModelRef,
     policy::Policy,
-    run::{Complexity, Effort},
-    task::{ATTEMPTS_MAX, Concurrency, IfFailed, Labels, TEXT_BYTES_MAX, TURNS_MAX, check_priority},
+    run::{ReasoningEffort, TaskComplexity},
+    task::{
+        ATTEMPTS_MAX, ConcurrencyLimit, DependencyFailurePolicy, LabelSet, TEXT_BYTES_MAX, TURNS_MAX,
+        check_priority,
+    },
     tool::ToolSet,
 };
 use serde::{Deserialize, Deserializer, de};
@@ -18,7 +21,7 @@ use serde::{Deserialize, Deserializer, de};
 /// A task of a backlog. What it leaves open is said by the flags of the command that reads it.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Line {
+pub(crate) struct BacklogLine {
     /// What is asked.
     pub(crate) text: String,
     /// Its title, where the text's first line is none.
@@ -40,8 +43,8 @@ pub(crate) struct Line {
     #[serde(default)]
     pub(crate) tests: Option<String>,
     /// Paths that must exist at the end.
-    #[serde(default, deserialize_with = "paths")]
-    pub(crate) requires: Vec<WorkPath>,
+    #[serde(default, deserialize_with = "deserialize_paths")]
+    pub(crate) requires: Vec<WorkspacePath>,
     /// Shell lines that make a fresh workspace ready.
     #[serde(default)]
     pub(crate) setup: Vec<String>,
@@ -89,13 +92,13 @@ pub(crate) struct Line {
     pub(crate) tools: Option<ToolSet>,
     /// How large the task is.
     #[serde(default, deserialize_with = "complexity")]
-    pub(crate) complexity: Option<Complexity>,
+    pub(crate) complexity: Option<TaskComplexity>,
     /// How deep its run may give pieces of its work to child tasks.
     #[serde(default)]
     pub(crate) delegate: Option<u32>,
     /// How hard the model thinks.
     #[serde(default, deserialize_with = "effort")]
-    pub(crate) effort: Option<Effort>,
+    pub(crate) effort: Option<ReasoningEffort>,
     /// Sampling temperature, in thousandths.
     #[serde(default, deserialize_with = "temperature")]
     pub(crate) temperature: Option<u32>,
@@ -119,13 +122,13 @@ pub(crate) struct Line {
     pub(crate) after: Vec<String>,
     /// What becomes of it where one of those fails.
     #[serde(default)]
-    pub(crate) if_failed: IfFailed,
+    pub(crate) if_failed: DependencyFailurePolicy,
     /// Tasks that must not all run at the same time.
     #[serde(default)]
-    pub(crate) concurrency: Option<Concurrency>,
+    pub(crate) concurrency: Option<ConcurrencyLimit>,
     /// Labels that its worker must have.
     #[serde(default)]
-    pub(crate) selector: Labels,
+    pub(crate) selector: LabelSet,
 }
 
 /// Names that other tools have for a field.
@@ -153,9 +156,9 @@ const OTHER_NAMES: [(&str, &str); 20] = [
 ];
 
 /// How alike two names are where one is taken for the other's misspelling.
-const ALIKE: f64 = 0.75;
+const SIMILARITY_MIN: f64 = 0.75;
 
-impl Line {
+impl BacklogLine {
     /// A line of docket's own form.
     ///
     /// # Errors
@@ -165,15 +168,15 @@ impl Line {
         let parsed: Result<Self, _> = serde_path_to_error::deserialize(&mut from);
         let line = parsed.map_err(|error| {
             let path = error.path().to_string();
-            let words = said(error.inner());
+            let words = format_json_error(error.inner());
             match words.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
-                Some((name, _)) => unknown(name, &words),
+                Some((name, _)) => unknown_field_message(name, &words),
                 None if path == "." || words.contains(&format!("`{path}`")) => words,
                 None => format!("`{path}`: {words}"),
             }
         })?;
         from.end().map_err(|_| "there is more after the task; each line is one object".to_owned())?;
-        line.check()?;
+        line.validate()?;
         Ok(line)
     }
 
@@ -181,7 +184,7 @@ impl Line {
     ///
     /// # Errors
     /// What is wrong, with its field.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn validate(&self) -> Result<(), String> {
         if self.text.trim().is_empty() {
             return Err("`text` is empty; say what is to be done".to_owned());
         }
@@ -201,7 +204,7 @@ impl Line {
             ("engine", self.engine.as_ref()),
         ];
         for (field, text) in texts.into_iter().chain(self.setup.iter().map(|line| ("setup", Some(line)))) {
-            if let Some(hidden) = text.and_then(|text| text.chars().find(|c| is_hidden(*c))) {
+            if let Some(hidden) = text.and_then(|text| text.chars().find(|c| is_invisible(*c))) {
                 let code = u32::from(hidden);
                 return Err(format!(
                     "`{field}` holds U+{code:04X}, which is not seen by who reads it; take it out"
@@ -227,20 +230,20 @@ impl Line {
     }
 
     /// All that it asks, but for when it is to run: two lines that ask the same are one task.
-    pub(crate) fn asked(&self) -> String {
+    pub(crate) fn identity_text(&self) -> String {
         format!("{:?}", Self { priority: None, at: None, ..self.clone() })
     }
 
     /// What it asks beside its words, its repository and its queue; none = nothing.
-    pub(crate) fn asked_beside(&self) -> Option<String> {
+    pub(crate) fn identity_beyond_text(&self) -> Option<String> {
         let Self { repo, commit, queue, .. } = Self::default();
         let beside = Self { text: String::new(), title: None, repo, commit, queue, ..self.clone() };
-        let asked = beside.asked();
-        (asked != Self::default().asked()).then_some(asked)
+        let asked = beside.identity_text();
+        (asked != Self::default().identity_text()).then_some(asked)
     }
 
     /// A field that `docket compare` decides by itself, for it tries each task in the same way.
-    pub(crate) fn not_compared(&self) -> Option<&'static str> {
+    pub(crate) fn field_fixed_by_compare(&self) -> Option<&'static str> {
         let is_set = [
             ("queue", self.queue.is_some()),
             ("priority", self.priority.is_some()),
@@ -268,7 +271,7 @@ impl Line {
             ("attempts", self.attempts.is_some()),
             ("key", self.key.is_some()),
             ("after", !self.after.is_empty()),
-            ("if_failed", self.if_failed != IfFailed::default()),
+            ("if_failed", self.if_failed != DependencyFailurePolicy::default()),
             ("concurrency", self.concurrency.is_some()),
             ("selector", !self.selector.is_empty()),
         ];
@@ -277,22 +280,22 @@ impl Line {
 }
 
 /// What changes how a text is read, or cannot be stored: no editor shows it.
-const fn is_hidden(c: char) -> bool {
+const fn is_invisible(c: char) -> bool {
     matches!(c, '\0' | '\u{1b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What `serde_json` says, without the place that it adds: the line is named already.
-pub(super) fn said(error: &serde_json::Error) -> String {
+pub(super) fn format_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let mut text = text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned());
-    for (theirs, ours) in WORDS {
+    for (theirs, ours) in SERDE_PHRASES {
         text = text.replace(theirs, ours);
     }
     text
 }
 
 /// What serde calls things, and what people do.
-const WORDS: [(&str, &str); 18] = [
+const SERDE_PHRASES: [(&str, &str); 18] = [
     ("expected ident", "this is not JSON"),
     ("expected value", "this is not JSON"),
     ("key must be a string", "this is not JSON: a name stands in double quotes"),
@@ -314,14 +317,14 @@ const WORDS: [(&str, &str); 18] = [
 ];
 
 /// A field that there is not: the one that is meant, or all.
-fn unknown(name: &str, words: &str) -> String {
+fn unknown_field_message(name: &str, words: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, ours)| *ours);
     let ours = words.split('`').skip(3).step_by(2).map(|known| (known, known));
     let alike = || {
         let likeness = |(known, _): &(&str, &str)| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
         let all = ours.chain(OTHER_NAMES);
         all.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-            .filter(|best| likeness(best) >= ALIKE)
+            .filter(|best| likeness(best) >= SIMILARITY_MIN)
             .map(|(_, ours)| ours)
     };
     match other.or_else(alike) {
@@ -330,10 +333,10 @@ fn unknown(name: &str, words: &str) -> String {
     }
 }
 
-fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> {
+fn deserialize_paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkspacePath>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
     let path = |text: String| {
-        WorkPath::new(text.as_str()).ok_or_else(|| {
+        WorkspacePath::new(text.as_str()).ok_or_else(|| {
             let must = "must be relative and stay inside the repository, as src/lib.rs";
             de::Error::custom(format!("`requires`: `{text}` {must}"))
         })
@@ -342,7 +345,7 @@ fn paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkPath>, D::Error> 
 }
 
 /// A text or a number, as a command line would have it.
-fn typed<'de, D: Deserializer<'de>, T>(
+fn deserialize_typed<'de, D: Deserializer<'de>, T>(
     from: D,
     read: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Option<T>, D::Error> {
@@ -355,30 +358,30 @@ fn typed<'de, D: Deserializer<'de>, T>(
     read(&text).map(Some).map_err(de::Error::custom)
 }
 
-fn model<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ModelRef>, D::Error> {
-    typed(from, values::model)
+fn deserialize_model<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ModelRef>, D::Error> {
+    deserialize_typed(from, values::parse_model)
 }
 
-fn complexity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Complexity>, D::Error> {
-    typed(from, values::complexity)
+fn deserialize_complexity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TaskComplexity>, D::Error> {
+    deserialize_typed(from, values::parse_complexity)
 }
 
-fn effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Effort>, D::Error> {
-    typed(from, values::effort)
+fn deserialize_effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ReasoningEffort>, D::Error> {
+    deserialize_typed(from, values::parse_effort)
 }
 
-fn tool_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToolSet>, D::Error> {
-    typed(from, values::tool_set)
+fn deserialize_tool_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToolSet>, D::Error> {
+    deserialize_typed(from, values::parse_tool_set)
 }
 
-fn temperature<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    typed(from, values::temperature)
+fn deserialize_temperature<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    deserialize_typed(from, values::parse_temperature)
 }
 
-fn dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    typed(from, values::dollars)
+fn deserialize_dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    deserialize_typed(from, values::parse_dollars)
 }
 
-fn period<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    typed(from, values::period)
+fn deserialize_duration_ms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    deserialize_typed(from, values::parse_duration_ms)
 }

@@ -5,13 +5,13 @@
 
 use docket_schema::task::TITLE_CHARS_MAX;
 
-use super::{Read, line::Line};
+use super::{ParsedBacklog, line::BacklogLine};
 
 /// Columns of a tab stop.
-const TAB: usize = 4;
+const TAB_COLUMNS: usize = 4;
 
 /// A box that is being read.
-struct Item {
+struct ChecklistItem {
     line: usize,
     indent: usize,
     is_done: bool,
@@ -22,36 +22,37 @@ struct Item {
 }
 
 /// A code fence that is open.
-struct Fence {
+struct CodeFence {
     line: usize,
     mark: char,
     length: usize,
 }
 
 /// The open boxes of a text.
-pub(super) fn read(text: &str, read: &mut Read) {
-    let mut reader = Reader { read, headings: Vec::new(), item: None, fence: None, is_comment: false };
+pub(super) fn read_checklist(text: &str, read: &mut ParsedBacklog) {
+    let mut reader =
+        ChecklistReader { read, headings: Vec::new(), item: None, fence: None, is_comment: false };
     for (at, line) in text.lines().enumerate() {
-        reader.line(at + 1, line);
+        reader.read_line(at + 1, line);
     }
-    reader.end();
+    reader.finish();
 }
 
-struct Reader<'a> {
-    read: &'a mut Read,
+struct ChecklistReader<'a> {
+    read: &'a mut ParsedBacklog,
     /// Each heading in force, with its level.
     headings: Vec<(usize, String)>,
-    item: Option<Item>,
-    fence: Option<Fence>,
+    item: Option<ChecklistItem>,
+    fence: Option<CodeFence>,
     is_comment: bool,
 }
 
-impl Reader<'_> {
-    fn line(&mut self, at: usize, line: &str) {
-        let line = untabbed(line);
+impl ChecklistReader<'_> {
+    fn read_line(&mut self, at: usize, line: &str) {
+        let line = expand_tabs(line);
         let indent = line.len() - line.trim_start().len();
         if let Some(fence) = &self.fence {
-            if closes(fence, line.trim()) {
+            if is_fence_close(fence, line.trim()) {
                 self.fence = None;
             }
             if let Some(item) = &mut self.item {
@@ -69,27 +70,28 @@ impl Reader<'_> {
         if self.is_comment || (!within && line.trim_start().starts_with("<!--")) {
             self.is_comment = !line.contains("-->");
             if !within {
-                self.close();
+                self.close_item();
             }
             return;
         }
-        if !within && let Some((level, heading)) = heading(line.trim()) {
-            self.close();
+        if !within && let Some((level, heading)) = parse_heading(line.trim()) {
+            self.close_item();
             self.headings.retain(|(of, _)| *of < level);
             self.headings.push((level, heading));
             return;
         }
-        if let Some(fence) = opens(line.trim(), at) {
+        if let Some(fence) = parse_fence_open(line.trim(), at) {
             if !within {
-                self.close();
+                self.close_item();
             }
             self.fence = Some(fence);
         } else if !within {
-            if let Some((is_done, text)) = checkbox(line.trim()) {
-                self.close();
+            if let Some((is_done, text)) = parse_checkbox(line.trim()) {
+                self.close_item();
                 let headings = self.headings.iter().map(|(_, heading)| heading.clone()).collect();
                 let text = text.to_owned();
-                self.item = Some(Item { line: at, indent, is_done, text, body: Vec::new(), headings });
+                self.item =
+                    Some(ChecklistItem { line: at, indent, is_done, text, body: Vec::new(), headings });
                 return;
             }
             // A paragraph goes on where its next line is not indented, up to a blank one or another list item.
@@ -97,7 +99,7 @@ impl Reader<'_> {
                 self.item.as_ref().is_some_and(|item| item.body.last().is_none_or(|last| !last.is_empty()))
                     && !is_list_item(line.trim());
             if !goes_on {
-                return self.close();
+                return self.close_item();
             }
         }
         if let Some(item) = &mut self.item {
@@ -105,31 +107,31 @@ impl Reader<'_> {
         }
     }
 
-    fn end(&mut self) {
+    fn finish(&mut self) {
         if let Some(fence) = self.fence.take() {
             let mark: String = std::iter::repeat_n(fence.mark, fence.length).collect();
             self.read.faults.add(fence.line, format!("the code that begins with {mark} here has no end"));
         }
-        self.close();
+        self.close_item();
     }
 
-    fn close(&mut self) {
+    fn close_item(&mut self) {
         let Some(item) = self.item.take() else { return };
         if item.is_done {
             self.read.skipped.done += 1;
-            return self.beneath(&item);
+            return self.read_nested_items(&item);
         }
-        match task(&item) {
+        match item_to_line(&item) {
             Ok(task) => self.read.entries.push((item.line, task)),
             Err(why) => self.read.faults.add(item.line, why),
         }
     }
 }
 
-impl Reader<'_> {
+impl ChecklistReader<'_> {
     /// What is open beneath a box that is ticked is open all the same: tasks of their own, under its heading.
-    fn beneath(&mut self, item: &Item) {
-        let is_open = |line: &String| checkbox(line.trim()).is_some_and(|(is_done, _)| !is_done);
+    fn read_nested_items(&mut self, item: &ChecklistItem) {
+        let is_open = |line: &String| parse_checkbox(line.trim()).is_some_and(|(is_done, _)| !is_done);
         if !item.body.iter().any(is_open) {
             return;
         }
@@ -137,20 +139,20 @@ impl Reader<'_> {
         let above = item.headings.iter().cloned().chain([item.text.trim().to_owned()]);
         let headings = above.map(|heading| (0, heading)).collect();
         let mut reader =
-            Reader { read: &mut *self.read, headings, item: None, fence: None, is_comment: false };
+            ChecklistReader { read: &mut *self.read, headings, item: None, fence: None, is_comment: false };
         for (n, line) in item.body.iter().enumerate() {
-            reader.line(item.line + 1 + n, line);
+            reader.read_line(item.line + 1 + n, line);
         }
-        reader.close();
+        reader.close_item();
     }
 }
 
-fn task(item: &Item) -> Result<Line, String> {
+fn item_to_line(item: &ChecklistItem) -> Result<BacklogLine, String> {
     let asked = item.text.trim();
     if asked.is_empty() {
         return Err("the box has no text beside it".to_owned());
     }
-    let body = dedented(&item.body);
+    let body = dedent(&item.body);
     let mut text = format!("{asked}\n");
     if !body.is_empty() {
         text.push('\n');
@@ -168,13 +170,13 @@ fn task(item: &Item) -> Result<Line, String> {
     if title.chars().count() > TITLE_CHARS_MAX {
         title = title.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect();
     }
-    let line = Line { text, title: Some(title), ..Line::default() };
-    line.check()?;
+    let line = BacklogLine { text, title: Some(title), ..BacklogLine::default() };
+    line.validate()?;
     Ok(line)
 }
 
 /// The body without the indentation that all of it has, and without blank lines around it.
-fn dedented(body: &[String]) -> String {
+fn dedent(body: &[String]) -> String {
     let said = |line: &&String| !line.trim().is_empty();
     let indent = body.iter().filter(said).map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
     let lines: Vec<&str> = body.iter().map(|line| line.get(indent..).unwrap_or("").trim_end()).collect();
@@ -182,12 +184,12 @@ fn dedented(body: &[String]) -> String {
 }
 
 /// With the tabs of its indentation as blanks.
-fn untabbed(line: &str) -> String {
+fn expand_tabs(line: &str) -> String {
     let (mut columns, mut bytes) = (0, 0);
     for c in line.chars() {
         match c {
             ' ' => columns += 1,
-            '\t' => columns += TAB - columns % TAB,
+            '\t' => columns += TAB_COLUMNS - columns % TAB_COLUMNS,
             _ => break,
         }
         bytes += 1;
@@ -195,7 +197,7 @@ fn untabbed(line: &str) -> String {
     format!("{}{}", " ".repeat(columns), &line[bytes..])
 }
 
-fn heading(line: &str) -> Option<(usize, String)> {
+fn parse_heading(line: &str) -> Option<(usize, String)> {
     let level = line.bytes().take_while(|b| *b == b'#').count();
     let rest = &line[level..];
     let legal = (1..=6).contains(&level) && (rest.is_empty() || rest.starts_with(' '));
@@ -204,7 +206,7 @@ fn heading(line: &str) -> Option<(usize, String)> {
 }
 
 /// What follows a list's mark.
-fn after_mark(line: &str) -> Option<&str> {
+fn strip_list_marker(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix(['-', '*', '+']) {
         return Some(rest);
     }
@@ -213,25 +215,25 @@ fn after_mark(line: &str) -> Option<&str> {
 }
 
 fn is_list_item(line: &str) -> bool {
-    after_mark(line).is_some_and(|rest| rest.starts_with(' '))
+    strip_list_marker(line).is_some_and(|rest| rest.starts_with(' '))
 }
 
 /// Whether the box is ticked, and what stands beside it.
-fn checkbox(line: &str) -> Option<(bool, &str)> {
-    let rest = after_mark(line)?.strip_prefix(' ')?.trim_start();
+fn parse_checkbox(line: &str) -> Option<(bool, &str)> {
+    let rest = strip_list_marker(line)?.strip_prefix(' ')?.trim_start();
     let (is_done, rest) = [("[ ]", false), ("[x]", true), ("[X]", true)]
         .into_iter()
         .find_map(|(mark, is_done)| rest.strip_prefix(mark).map(|rest| (is_done, rest)))?;
     (rest.is_empty() || rest.starts_with(' ')).then_some((is_done, rest))
 }
 
-fn opens(line: &str, at: usize) -> Option<Fence> {
+fn parse_fence_open(line: &str, at: usize) -> Option<CodeFence> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == mark).count();
     let is_fence = length >= 3 && !(mark == '`' && line[length..].contains('`'));
-    is_fence.then_some(Fence { line: at, mark, length })
+    is_fence.then_some(CodeFence { line: at, mark, length })
 }
 
-fn closes(fence: &Fence, line: &str) -> bool {
+fn is_fence_close(fence: &CodeFence, line: &str) -> bool {
     line.len() >= fence.length && line.chars().all(|c| c == fence.mark)
 }

@@ -4,18 +4,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn reading(text: &str) -> Outcome<Vec<Line>> {
+fn read_backlog_text(text: &str) -> CliResult<Vec<BacklogLine>> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("b.jsonl");
     std::fs::write(&file, text).expect("written");
-    read(&file)
+    read_backlog(&file)
 }
 
 #[test]
-fn tasks_come_in_their_order_and_empty_lines_are_none() {
+fn tasks_keep_file_order_and_empty_lines_are_skipped() {
     let all = "\u{feff}{\"text\": \"one\"}\r\n\n{\"text\": \"two\", \"title\": \"T\", \"tests\": \"make test\", \
                \"requires\": [\"a/b\"], \"setup\": [\"make\"]}";
-    let lines = reading(all).expect("read");
+    let lines = read_backlog_text(all).expect("read");
     assert_eq!(lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["one", "two"]);
     let two = &lines[1];
     assert_eq!((two.title.as_deref(), two.tests.as_deref()), (Some("T"), Some("make test")));
@@ -23,11 +23,11 @@ fn tasks_come_in_their_order_and_empty_lines_are_none() {
 }
 
 #[test]
-fn every_wrong_line_is_told_with_its_number_and_field() {
+fn every_invalid_line_is_reported_with_number_and_field() {
     let bad = "{\"text\": \"a\"}\n{\"txt\": \"b\"}\nnot json\n{\"text\": \" \"}\n{\"text\": \"a\"}\n\
                {\"text\": \"c\", \"requires\": [\"../x\"]}\n{\"text\": 5}\n";
-    let failure = reading(bad).expect_err("faults");
-    assert_eq!(failure.exit, Exit::Usage);
+    let failure = read_backlog_text(bad).expect_err("faults");
+    assert_eq!(failure.exit, ExitKind::Usage);
     let said = format!("{:#}", failure.error);
     for words in [
         "b.jsonl:2: unknown field `txt`; `text` is meant?",
@@ -39,13 +39,13 @@ fn every_wrong_line_is_told_with_its_number_and_field() {
     ] {
         assert!(said.contains(words), "{words} in {said}");
     }
-    assert!(reading("\n").expect_err("none").error.to_string().contains("holds no task"));
+    assert!(read_backlog_text("\n").expect_err("none").error.to_string().contains("holds no task"));
     let many = "x\n".repeat(30);
-    assert!(reading(&many).expect_err("many").error.to_string().ends_with("and 20 more"));
+    assert!(read_backlog_text(&many).expect_err("many").error.to_string().ends_with("and 20 more"));
 }
 
 #[test]
-fn a_backlog_is_told_by_its_name() {
+fn backlog_file_is_recognized_by_extension() {
     for (name, is) in
         [("a.jsonl", true), ("b/A.JSONL", true), ("c.ndjson", true), ("d.json", false), ("-", false)]
     {
@@ -53,23 +53,27 @@ fn a_backlog_is_told_by_its_name() {
     }
 }
 
-fn reading_of(form: Form) -> Reading {
-    let clones = Clones { folder: Path::new("/nowhere").to_owned(), hints: false };
-    Reading { form, labels: vec![label_priority("bug=10").expect("a label")], clones: Some(clones) }
+fn options_for(form: BacklogFormat) -> BacklogOptions {
+    let clones = SweBenchOptions { folder: Path::new("/nowhere").to_owned(), include_hints: false };
+    BacklogOptions {
+        format: form,
+        labels: vec![parse_label_priority("bug=10").expect("a label")],
+        clones: Some(clones),
+    }
 }
 
-fn titles(read: &Read) -> Vec<(usize, &str)> {
+fn titles(read: &ParsedBacklog) -> Vec<(usize, &str)> {
     read.entries.iter().map(|(at, line)| (*at, line.title.as_deref().unwrap_or(""))).collect()
 }
 
 #[test]
-fn a_checklist_keeps_context_bodies_and_code() {
+fn checklist_keeps_headings_bodies_and_code() {
     let text = "# Shop\r\n\nWords.\n\n- [x] done\n  - [ ] a part of what is done\n- [ ] **Mend** the rounding\n\n  \
                 It is in `prices.py`:\n\n  ```py\n  - [ ] no box\n# no heading\n  ```\n  - [ ] a part\n## Later ##\n\
                 1. [ ] First\nand on\n\n* [ ] Second\n\n\tindented\n\nA paragraph.\n- [a link](x)\n- [ ] Third\n- plain\n\
                 ```\n- [ ] in code\n```\n<!--\n- [ ] in a comment\n-->\n# Other\n- [X] done too\n";
-    let read = parse(text, &reading_of(Form::Markdown));
-    assert_eq!(read.faults.lines("c.md"), Vec::<String>::new());
+    let read = parse(text, &options_for(BacklogFormat::Markdown));
+    assert_eq!(read.faults.format_lines("c.md"), Vec::<String>::new());
     assert_eq!(
         titles(&read),
         [
@@ -80,7 +84,7 @@ fn a_checklist_keeps_context_bodies_and_code() {
             (26, "Later: Third")
         ]
     );
-    assert_eq!(read.skipped, Skipped { done: 2, pull_requests: 0 });
+    assert_eq!(read.skipped, SkippedEntries { done: 2, pull_requests: 0 });
     let body = |n: usize| read.entries[n + 1].1.text.as_str();
     assert_eq!(
         body(0),
@@ -92,16 +96,16 @@ fn a_checklist_keeps_context_bodies_and_code() {
 }
 
 #[test]
-fn what_a_checklist_lacks_is_told() {
-    let read = parse("- [ ]\n- [ ] a\n\n```\n- [ ] b\n", &reading_of(Form::Markdown));
+fn checklist_faults_are_reported() {
+    let read = parse("- [ ]\n- [ ] a\n\n```\n- [ ] b\n", &options_for(BacklogFormat::Markdown));
     assert_eq!(
-        read.faults.lines("c.md"),
+        read.faults.format_lines("c.md"),
         ["c.md:1: the box has no text beside it", "c.md:4: the code that begins with ``` here has no end"]
     );
 }
 
 #[test]
-fn open_issues_are_tasks_under_their_address() {
+fn open_issues_become_tasks_keyed_by_url() {
     let text = r#"[
   {"number": 1, "title": "Crash", "body": "It\r\ncrashes", "labels": [{"name": "Bug"}, {"name": "ui"}],
    "url": "https://github.com/o/n/issues/1", "state": "OPEN"},
@@ -113,15 +117,15 @@ fn open_issues_are_tasks_under_their_address() {
   {"number": 6, "title": " "},
   {"number": 1, "title": "Crash", "url": "https://github.com/o/n/issues/1", "state": "OPEN"}
 ]"#;
-    let read = parse(text, &reading_of(Form::Github));
+    let read = parse(text, &options_for(BacklogFormat::Github));
     assert_eq!(titles(&read), [(2, "Crash (#1)"), (6, "Null body (#4)")]);
     let first = &read.entries[0].1;
     assert_eq!(first.text, "Crash\n\nIt\ncrashes\n\n(Issue #1: https://github.com/o/n/issues/1)\n");
     assert_eq!((first.priority, first.dedup.as_deref()), (Some(10), Some("https://github.com/o/n/issues/1")));
     assert_eq!((read.entries[1].1.priority, read.entries[1].1.dedup.as_deref()), (None, Some("h4")));
-    assert_eq!(read.skipped, Skipped { done: 1, pull_requests: 1 });
+    assert_eq!(read.skipped, SkippedEntries { done: 1, pull_requests: 1 });
     assert_eq!(read.repeated, [(10, 2)]);
-    let faults = read.faults.lines("i.json").join("\n");
+    let faults = read.faults.format_lines("i.json").join("\n");
     assert!(
         faults.contains("i.json:8: `number`: invalid type: the text \"5\", expected a whole number")
             && faults.contains("i.json:9: `title` is empty"),
@@ -130,10 +134,10 @@ fn open_issues_are_tasks_under_their_address() {
 }
 
 #[test]
-fn an_instance_of_swe_bench_names_its_clone_and_tells_no_solution() {
+fn swe_bench_task_names_its_clone_and_omits_the_solution() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir_all(folder.path().join("django__django")).expect("made");
-    let clones = Clones { folder: folder.path().to_owned(), hints: false };
+    let clones = SweBenchOptions { folder: folder.path().to_owned(), include_hints: false };
     let line = |id: &str, repo: &str, commit: &str| {
         format!(
             "{{\"instance_id\": \"{id}\", \"repo\": \"{repo}\", \"base_commit\": \"{commit}\", \
@@ -150,15 +154,16 @@ fn an_instance_of_swe_bench_names_its_clone_and_tells_no_solution() {
     ]
     .concat();
     for hints in [false, true] {
-        let clones = Some(Clones { hints, ..clones.clone() });
-        let read = parse(&text, &Reading { form: Form::SweBench, labels: Vec::new(), clones });
+        let clones = Some(SweBenchOptions { include_hints: hints, ..clones.clone() });
+        let read =
+            parse(&text, &BacklogOptions { format: BacklogFormat::SweBench, labels: Vec::new(), clones });
         let only = &read.entries[0].1;
         assert_eq!((read.entries.len(), only.title.as_deref()), (1, Some("django__django-1")));
         assert_eq!((only.dedup.as_deref(), only.commit.as_deref()), (Some("django__django-1"), Some(commit)));
         assert_eq!(only.repo.as_deref(), Some(&*folder.path().join("django__django")));
         assert_eq!(only.text.contains("Look there"), hints);
         assert!(!only.text.contains("SECRET"));
-        let faults = read.faults.lines("s").join("\n");
+        let faults = read.faults.format_lines("s").join("\n");
         for says in [
             "s:2: `instance_id` must",
             "s:3: `repo` must",
@@ -171,7 +176,7 @@ fn an_instance_of_swe_bench_names_its_clone_and_tells_no_solution() {
 }
 
 #[test]
-fn every_field_of_a_line_is_read_and_bounded() {
+fn every_line_field_is_parsed_and_bounded() {
     let all = r#"{"text": "t", "title": "T", "queue": "q", "priority": -5, "at": "2026-01-31T02:00:00Z", "dedup": "k",
         "tests": "make test", "requires": ["a"], "setup": ["make"], "branch": "b", "model": "openai:m",
         "base_url": "http://h/v1", "explore_model": "openai:e", "fallback_model": "openai:f", "engine": "react",
@@ -179,7 +184,7 @@ fn every_field_of_a_line_is_read_and_bounded() {
         "key": "me", "if_failed": "cancel",
         "concurrency": {"key": "k", "max": 2}, "selector": {"gpu": "a100"}, "max_tokens": 9, "max_cost": "2.50", "max_time": "30m", "attempts": 2, "script": "s.toml"}"#
         .replace('\n', " ");
-    let line = Line::parse(&all).expect("a task");
+    let line = BacklogLine::parse(&all).expect("a task");
     assert_eq!(
         (line.max_cost, line.max_time, line.temperature, line.delegate),
         (Some(2_500_000_000), Some(1_800_000), Some(500), Some(2))
@@ -203,19 +208,19 @@ fn every_field_of_a_line_is_read_and_bounded() {
         (r#"{"text": "t"} {"text": "u"}"#, "there is more after the task"),
         (r#"{"text": "t", "text": "u"}"#, "duplicate field `text`"),
     ] {
-        let said = Line::parse(bad).expect_err(bad);
+        let said = BacklogLine::parse(bad).expect_err(bad);
         assert!(said.contains(says), "{says} in {said}");
     }
     let long = format!("{{\"text\": \"{}\"}}", "x".repeat(200_000));
-    assert!(Line::parse(&long).expect_err("too long").contains("`text` has 200000 bytes"));
+    assert!(BacklogLine::parse(&long).expect_err("too long").contains("`text` has 200000 bytes"));
 }
 
 #[test]
-fn a_task_stands_behind_what_it_waits_for() {
+fn tasks_are_ordered_after_their_dependencies() {
     let line = |text: &str, key: &str, after: &[&str]| {
         serde_json::json!({ "text": text, "key": key, "after": after }).to_string()
     };
-    let read = |lines: &[String]| parse(&lines.join("\n"), &reading_of(Form::Jsonl));
+    let read = |lines: &[String]| parse(&lines.join("\n"), &options_for(BacklogFormat::Jsonl));
     let some = "00000000-0000-7000-8000-000000000001";
     let good = read(&[
         line("c", "c", &["b", "a"]),
@@ -223,7 +228,7 @@ fn a_task_stands_behind_what_it_waits_for() {
         line("b", "b", &["a"]),
         line("a", "a", &[]),
     ]);
-    assert_eq!(good.faults.lines("f"), Vec::<String>::new());
+    assert_eq!(good.faults.format_lines("f"), Vec::<String>::new());
     assert_eq!(good.entries.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [4, 3, 1, 2]);
     let bad = read(&[
         line("a", "a", &["b"]),
@@ -231,7 +236,7 @@ fn a_task_stands_behind_what_it_waits_for() {
         line("c", "c", &["nobody"]),
         line("d", "c", &[]),
     ]);
-    let said = bad.faults.lines("f").join("\n");
+    let said = bad.faults.format_lines("f").join("\n");
     for says in [
         "it waits for itself",
         "f:3: `after`: no line has the key `nobody`",
@@ -247,50 +252,57 @@ fn a_task_stands_behind_what_it_waits_for() {
 }
 
 #[test]
-fn what_a_comparison_decides_is_no_line_s_business() {
+fn fields_fixed_by_compare_are_rejected() {
     for field in [
         "\"priority\": 1",
         "\"model\": \"openai:m\"",
         "\"after\": [\"00000000-0000-7000-8000-000000000001\"]",
     ] {
-        let failure = reading(&format!("{{\"text\": \"a\", {field}}}")).expect_err(field);
+        let failure = read_backlog_text(&format!("{{\"text\": \"a\", {field}}}")).expect_err(field);
         assert!(failure.error.to_string().contains("is for `docket import`"), "{:#}", failure.error);
     }
 }
 
 #[test]
-fn forms_are_told_apart() {
-    let form = |name: &str, text: &str| Form::of(Path::new(name), text);
+fn formats_are_detected() {
+    let form = |name: &str, text: &str| BacklogFormat::detect(Path::new(name), text);
     for (name, text, is) in [
-        ("a.md", "{", Some(Form::Markdown)),
-        ("a.jsonl", "{\"text\": \"number title\"}", Some(Form::Jsonl)),
-        ("-", "\n[{\"number\": 1, \"title\": \"t\"}]", Some(Form::Github)),
-        ("-", "{\"repo\": \"a/b\", \"instance_id\": \"i\", \"base_commit\": \"c\"}", Some(Form::SweBench)),
-        ("-", "# H\n\n- [ ] a\n", Some(Form::Markdown)),
+        ("a.md", "{", Some(BacklogFormat::Markdown)),
+        ("a.jsonl", "{\"text\": \"number title\"}", Some(BacklogFormat::Jsonl)),
+        ("-", "\n[{\"number\": 1, \"title\": \"t\"}]", Some(BacklogFormat::Github)),
+        (
+            "-",
+            "{\"repo\": \"a/b\", \"instance_id\": \"i\", \"base_commit\": \"c\"}",
+            Some(BacklogFormat::SweBench),
+        ),
+        ("-", "# H\n\n- [ ] a\n", Some(BacklogFormat::Markdown)),
         ("a.txt", "hello", None),
-        ("a.jsonl", "not json", Some(Form::Jsonl)),
+        ("a.jsonl", "not json", Some(BacklogFormat::Jsonl)),
     ] {
         assert_eq!(form(name, text), is, "{name} {text}");
     }
 }
 
 #[test]
-fn what_is_hostile_is_refused_in_bounded_words() {
+fn hostile_input_is_rejected_with_bounded_messages() {
     let deep = format!("{{\"text\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let huge = format!("{{\"text\": \"{}\"}}", "x".repeat(2 * 1024 * 1024));
     let many = "{\"text\": 1}\n".repeat(300_000);
-    for form in [Form::Jsonl, Form::Github, Form::SweBench] {
+    for form in [BacklogFormat::Jsonl, BacklogFormat::Github, BacklogFormat::SweBench] {
         for text in [&deep, &huge, &many, &format!("[{deep}]"), &format!("[{huge}]"), "[1, {}", "[[]]"] {
-            let read = parse(text, &reading_of(form));
+            let read = parse(text, &options_for(form));
             assert!(read.faults.count() > 0 && read.entries.is_empty(), "{form:?}");
-            let said = read.faults.lines("f");
-            assert!(said.len() <= FAULTS_MAX + 1 && said.iter().all(|line| line.len() < 2000), "{said:?}");
+            let said = read.faults.format_lines("f");
+            assert!(
+                said.len() <= FAULTS_SHOWN_MAX + 1 && said.iter().all(|line| line.len() < 2000),
+                "{said:?}"
+            );
         }
     }
     let many: String = (0..TASKS_MAX + 5).map(|n| format!("{{\"text\": \"{n}\"}}\n")).collect();
-    let read = parse(&many, &reading_of(Form::Jsonl));
+    let read = parse(&many, &options_for(BacklogFormat::Jsonl));
     assert_eq!(
-        read.faults.lines("f"),
+        read.faults.format_lines("f"),
         [format!("f:{}: a file has at most 100000 tasks; split it", TASKS_MAX + 1)]
     );
 }
@@ -298,13 +310,13 @@ fn what_is_hostile_is_refused_in_bounded_words() {
 proptest! {
     #[test]
     fn no_text_makes_a_form_panic(text in "(?s).{0,300}", pieces in "([ \t\n#`~\\-*+0-9.)x\\[\\]{}\",:<!>a-c]|- \\[ \\] |\\n```|<!--|-->){0,120}") {
-        for form in [Form::Jsonl, Form::Markdown, Form::Github, Form::SweBench] {
+        for form in [BacklogFormat::Jsonl, BacklogFormat::Markdown, BacklogFormat::Github, BacklogFormat::SweBench] {
             for text in [&text, &pieces] {
-                let read = parse(text, &reading_of(form));
+                let read = parse(text, &options_for(form));
                 let lines = text.lines().count();
                 prop_assert!(read.entries.iter().all(|(at, _)| (1..=lines).contains(at)));
             }
-            let _ = Form::of(Path::new("-"), &text);
+            let _ = BacklogFormat::detect(Path::new("-"), &text);
         }
     }
 
@@ -312,16 +324,16 @@ proptest! {
     fn an_array_and_lines_hold_the_same(texts in proptest::collection::vec("[a-z\"\\n]{1,20}", 1..20)) {
         let objects: Vec<String> = texts.iter().map(|text| serde_json::json!({ "text": text }).to_string()).collect();
         let (lines, array) = (objects.join("\n"), format!("[{}]", objects.join(",\n")));
-        let (lines, array) = (parse(&lines, &reading_of(Form::Jsonl)), parse(&array, &reading_of(Form::Jsonl)));
+        let (lines, array) = (parse(&lines, &options_for(BacklogFormat::Jsonl)), parse(&array, &options_for(BacklogFormat::Jsonl)));
         prop_assert_eq!(&lines.entries, &array.entries);
         prop_assert_eq!(lines.faults.count(), array.faults.count());
     }
 }
 
 #[test]
-fn open_boxes_beneath_a_ticked_one_are_tasks() {
+fn open_boxes_under_a_ticked_box_are_tasks() {
     let text = "# Plan\n- [x] Epic: payments\n  - [ ] refund endpoint\n    with words\n  - [x] done\n    - [ ] deep\n  - [ ] retries\n- [x] All\n  - [x] of it\n- [ ] other\n";
-    let reading = Reading { form: Form::Markdown, labels: Vec::new(), clones: None };
+    let reading = BacklogOptions { format: BacklogFormat::Markdown, labels: Vec::new(), clones: None };
     let read = parse(text, &reading);
     let titles: Vec<_> =
         read.entries.iter().map(|(at, line)| (*at, line.title.as_deref().unwrap_or_default())).collect();

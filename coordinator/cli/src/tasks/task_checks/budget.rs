@@ -1,61 +1,70 @@
 //! Whether a run's budget pays for its first model call at all.
 
 use docket_worker::{
-    engine::{self, FirstCall, first_call_tokens_min},
+    engine::{self, FirstCallTokens, first_call_tokens_min},
     model::PriceTable,
 };
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
-        display::money,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        display::format_money,
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
-    tasks::task_args::{Asked, TaskArgs},
+    tasks::task_args::{PreparedTask, TaskArgs},
 };
 
 /// Refuses a budget below one model call: every run of the task, whose words are `text`, would end before it began.
 ///
 /// # Errors
 /// The flag or setting, and the least that it must be.
-pub(crate) fn check_budget(cx: &Context, args: &TaskArgs, asked: &Asked, text: &str) -> Outcome<()> {
-    let Some(engine) = engine::newest(args.engine(cx)) else { return Ok(()) };
-    let tools = args.tools.unwrap_or(cx.config.run.tool_set);
+pub(crate) fn check_budget(
+    cx: &CliContext,
+    args: &TaskArgs,
+    asked: &PreparedTask,
+    text: &str,
+) -> CliResult<()> {
+    let Some(engine) = engine::newest_engine(args.engine_name(cx)) else { return Ok(()) };
+    let tools = args.tools.unwrap_or(cx.config.run_defaults.tool_set);
     let call = first_call_tokens_min(&*engine, tools, text);
-    let tokens = args.max_tokens.unwrap_or(cx.config.run.tokens_max);
-    if let Some(least) = tokens_short(tokens, call) {
+    let tokens = args.max_tokens.unwrap_or(cx.config.run_defaults.tokens_max);
+    if let Some(least) = tokens_needed_if_short(tokens, call) {
         let field = if args.max_tokens.is_some() { "--max-tokens" } else { "`run.tokens_max`" };
-        return refuse(field, &format!("{tokens} tokens"), &format!("{least} tokens"));
+        return budget_too_small(field, &format!("{tokens} tokens"), &format!("{least} tokens"));
     }
-    let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(Exit::Usage)?;
-    let listed = table.of(asked.first_model());
-    let cost = args.max_cost.unwrap_or(cx.config.run.cost_max_nusd);
+    let table = PriceTable::load(cx.config.prices_toml.as_deref()).fail_as(ExitKind::Usage)?;
+    let listed = table.entry_for(asked.first_model());
+    let cost = args.max_cost.unwrap_or(cx.config.run_defaults.cost_max_nusd);
     let prices = (listed.prices.input_nusd, listed.prices.output_nusd);
-    match cost_short(cost, call, prices).filter(|_| listed.known) {
+    match cost_needed_if_short(cost, call, prices).filter(|_| listed.is_known) {
         Some(least) => {
             let field = if args.max_cost.is_some() { "--max-cost" } else { "`run.cost_max`" };
-            refuse(field, &money(cost), &money(least))
+            budget_too_small(field, &format_money(cost), &format_money(least))
         }
         None => Ok(()),
     }
 }
 
-fn refuse(field: &str, budget: &str, least: &str) -> Outcome<()> {
+fn budget_too_small(field: &str, budget: &str, least: &str) -> CliResult<()> {
     let message = format!(
         "{field}: a budget of {budget} does not pay for one model call of this task, so a run would end before it began; give \
          at least {least}"
     );
-    Err(Failure::new(Exit::Usage, message))
+    Err(CliError::new(ExitKind::Usage, message))
 }
 
 /// The least that a budget of tokens must be, where it is less. 0 = there is none.
-fn tokens_short(budget: u64, call: FirstCall) -> Option<u64> {
+fn tokens_needed_if_short(budget: u64, call: FirstCallTokens) -> Option<u64> {
     let least = call.request + call.answer;
     (budget > 0 && budget < least).then_some(least)
 }
 
 /// The least that a budget of money must be in nano-dollars, where it is less. 0 = there is none.
-fn cost_short(budget: u64, call: FirstCall, (input_nusd, output_nusd): (u64, u64)) -> Option<u64> {
+fn cost_needed_if_short(
+    budget: u64,
+    call: FirstCallTokens,
+    (input_nusd, output_nusd): (u64, u64),
+) -> Option<u64> {
     let least =
         call.request.saturating_mul(input_nusd).saturating_add(call.answer.saturating_mul(output_nusd));
     (budget > 0 && budget < least).then_some(least)
@@ -66,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_short_below_the_first_call_and_never_where_there_is_none() {
-        let call = FirstCall { request: 1000, answer: 256 };
-        assert_eq!(tokens_short(0, call), None);
-        assert_eq!(tokens_short(1255, call), Some(1256));
-        assert_eq!(tokens_short(1256, call), None);
-        assert_eq!(cost_short(0, call, (3, 10)), None);
-        assert_eq!(cost_short(5559, call, (3, 10)), Some(5560));
-        assert_eq!(cost_short(5560, call, (3, 10)), None);
-        assert_eq!(cost_short(1, call, (0, 0)), None, "a free model");
+    fn budget_below_the_first_call_is_short_and_zero_is_unlimited() {
+        let call = FirstCallTokens { request: 1000, answer: 256 };
+        assert_eq!(tokens_needed_if_short(0, call), None);
+        assert_eq!(tokens_needed_if_short(1255, call), Some(1256));
+        assert_eq!(tokens_needed_if_short(1256, call), None);
+        assert_eq!(cost_needed_if_short(0, call, (3, 10)), None);
+        assert_eq!(cost_needed_if_short(5559, call, (3, 10)), Some(5560));
+        assert_eq!(cost_needed_if_short(5560, call, (3, 10)), None);
+        assert_eq!(cost_needed_if_short(1, call, (0, 0)), None, "a free model");
     }
 }

@@ -1,9 +1,9 @@
 //! Whether this process has the keys that a task's models need.
 
-use docket_worker::model::Provider;
+use docket_worker::model::ModelProvider;
 
 use super::NamedModel;
-use crate::output::fail::{Exit, Failure, Outcome};
+use crate::output::error::{CliError, CliResult, ExitKind};
 
 /// Checks the keys of models that a worker of this process is to ask. A model at an address that a person named may
 /// want no key: only a malformed one is refused there.
@@ -13,20 +13,22 @@ use crate::output::fail::{Exit, Failure, Outcome};
 pub(crate) fn check_keys<'a>(
     models: impl Iterator<Item = NamedModel<'a>>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Outcome<()> {
+) -> CliResult<()> {
     for (field, model) in models {
-        let Some(name) = Provider::of(model).ok().and_then(Provider::key_variable) else { continue };
+        let Some(name) = ModelProvider::for_model(model).ok().and_then(ModelProvider::key_variable) else {
+            continue;
+        };
         let value = variable(name).filter(|value| !value.trim().is_empty());
         let message = match value {
             None if model.base_url.is_none() => format!(
                 "{field} {model} needs a key, and {name} is not set; set it, or give --base-url for a model server of your own"
             ),
-            Some(value) if malformed_key(&value) => format!(
+            Some(value) if is_malformed_key(&value) => format!(
                 "{field} {model}: {name} holds characters that no key has, such as blanks or line breaks; set it to the key alone"
             ),
             None | Some(_) => continue,
         };
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CliError::new(ExitKind::Usage, message));
     }
     Ok(())
 }
@@ -38,20 +40,20 @@ pub(crate) fn check_keys<'a>(
 pub(crate) fn check_worker_keys<'a>(
     names: impl Iterator<Item = &'a str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Outcome<()> {
+) -> CliResult<()> {
     for name in names {
-        if variable(name).is_some_and(|value| malformed_key(&value)) {
+        if variable(name).is_some_and(|value| is_malformed_key(&value)) {
             let message = format!(
                 "{name} holds characters that no key has, such as blanks or line breaks; set it to the key alone"
             );
-            return Err(Failure::new(Exit::Usage, message));
+            return Err(CliError::new(ExitKind::Usage, message));
         }
     }
     Ok(())
 }
 
 /// Whether a key can never be sent: a header holds visible ASCII characters, and no key has a blank within.
-fn malformed_key(value: &str) -> bool {
+fn is_malformed_key(value: &str) -> bool {
     !value.trim().bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_starts_without_a_key_and_not_with_one_that_cannot_be_sent() {
+    fn missing_worker_key_is_allowed_and_malformed_key_is_rejected() {
         for (value, good) in [(None, true), (Some(" "), true), (Some("sk-1\n"), true), (Some("sk 1"), false)]
         {
             let checked = check_worker_keys(["OPENAI_API_KEY"].into_iter(), |_| value.map(str::to_owned));
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_missing_or_malformed_is_named_with_its_variable() {
+    fn missing_or_malformed_key_error_names_the_variable() {
         let local = Some("http://localhost:1/v1");
         for (model, key, wrong) in [
             (model("anthropic:m", None), None, Some("ANTHROPIC_API_KEY is not set")),

@@ -10,21 +10,21 @@ use std::{
 
 use docket_worker::{
     process::{TrustedSpec, run_trusted},
-    workspace::{DeliverError, PushError, RemoteBranch, check_branch_is_free, look_at_remote_branch},
+    workspace::{DeliverError, PushError, RemoteBranch, check_branch_is_free, check_remote_branch},
 };
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
 };
 
 /// The shell that workers prefer; where there is none here, its grammar cannot be asked.
-const SHELL: &str = "/bin/bash";
+const CHECK_SHELL: &str = "/bin/bash";
 /// Reading one line takes a moment.
-const SHELL_TIME_MAX: Duration = Duration::from_secs(10);
+const SHELL_CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A field that is wrong, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub(crate) struct SourceFault {
     pub(crate) message: String,
 }
 
-impl From<SourceFault> for Failure {
+impl From<SourceFault> for CliError {
     fn from(fault: SourceFault) -> Self {
-        Self::new(Exit::Usage, format!("--{}: {}", fault.field, fault.message))
+        Self::new(ExitKind::Usage, format!("--{}: {}", fault.field, fault.message))
     }
 }
 
@@ -58,30 +58,30 @@ pub(crate) struct SourceFields<'a> {
 
 /// Looks, and remembers what was seen.
 pub(crate) struct SourceChecks<'a> {
-    cx: &'a Context,
+    cx: &'a CliContext,
     /// What the shell says of a line that is none.
-    lines: HashMap<String, Option<String>>,
+    line_faults: HashMap<String, Option<String>>,
     /// The result of a push to this branch of a repository's remote.
-    pushes: HashMap<(PathBuf, String), Option<SourceFault>>,
+    push_faults: HashMap<(PathBuf, String), Option<SourceFault>>,
     /// Remotes that did not answer: said once each.
-    silent: Vec<PathBuf>,
+    silent_remotes: Vec<PathBuf>,
 }
 
 impl<'a> SourceChecks<'a> {
     /// Nothing was looked at yet.
-    pub(crate) fn new(cx: &'a Context) -> Self {
-        Self { cx, lines: HashMap::new(), pushes: HashMap::new(), silent: Vec::new() }
+    pub(crate) fn new(cx: &'a CliContext) -> Self {
+        Self { cx, line_faults: HashMap::new(), push_faults: HashMap::new(), silent_remotes: Vec::new() }
     }
 
     /// Checks one task.
     ///
     /// # Errors
     /// Docket's own folder cannot be used. The inner error is the task's fault.
-    pub(crate) async fn check(&mut self, fields: SourceFields<'_>) -> Outcome<Result<(), SourceFault>> {
+    pub(crate) async fn check(&mut self, fields: SourceFields<'_>) -> CliResult<Result<(), SourceFault>> {
         let lines = fields.tests.map(|line| ("tests", line));
         for (field, line) in lines.into_iter().chain(fields.setup.iter().map(|line| ("setup", line.as_str())))
         {
-            if let Some(message) = self.fault_of_line(line).await {
+            if let Some(message) = self.check_shell_line(line).await {
                 return Ok(Err(SourceFault { field, message }));
             }
         }
@@ -93,15 +93,15 @@ impl<'a> SourceChecks<'a> {
             return Ok(Err(SourceFault { field, message: error.to_string() }));
         }
         if fields.push
-            && let Some(fault) = self.fault_of_push(repository, fields.branch).await?
+            && let Some(fault) = self.check_push(repository, fields.branch).await?
         {
             return Ok(Err(fault));
         }
         Ok(Ok(()))
     }
 
-    async fn fault_of_line(&mut self, line: &str) -> Option<String> {
-        if let Some(known) = self.lines.get(line) {
+    async fn check_shell_line(&mut self, line: &str) -> Option<String> {
+        if let Some(known) = self.line_faults.get(line) {
             return known.clone();
         }
         let fault = if line.trim().is_empty() {
@@ -111,24 +111,24 @@ impl<'a> SourceChecks<'a> {
         } else {
             syntax_fault(line).await.map(|said| format!("`{line}` is not valid shell syntax: {said}"))
         };
-        self.lines.insert(line.to_owned(), fault.clone());
+        self.line_faults.insert(line.to_owned(), fault.clone());
         fault
     }
 
-    async fn fault_of_push(
+    async fn check_push(
         &mut self,
         repository: &Path,
         branch: Option<&str>,
-    ) -> Outcome<Option<SourceFault>> {
+    ) -> CliResult<Option<SourceFault>> {
         // Without a name the branch is that of the task's own id, which no remote has yet.
         let wanted = branch.unwrap_or("docket/new").to_owned();
         let key = (repository.to_owned(), wanted);
-        if let Some(known) = self.pushes.get(&key) {
+        if let Some(known) = self.push_faults.get(&key) {
             return Ok(known.clone());
         }
         let remote = self.cx.config.delivery.remote.as_str();
-        let scratch = self.cx.home.folder("scratch")?;
-        let fault = match look_at_remote_branch(repository, remote, &key.1, &scratch).await {
+        let scratch = self.cx.home.ensure_folder("scratch")?;
+        let fault = match check_remote_branch(repository, remote, &key.1, &scratch).await {
             Ok(RemoteBranch::At(at)) if branch.is_some() => Some(SourceFault {
                 field: "branch",
                 message: format!(
@@ -146,17 +146,17 @@ impl<'a> SourceChecks<'a> {
                 Some(SourceFault { field, message: error.to_string() })
             }
         };
-        self.pushes.insert(key, fault.clone());
+        self.push_faults.insert(key, fault.clone());
         Ok(fault)
     }
 
     fn note_silent_remote(&mut self, repository: &Path, remote: &str, said: &str) {
-        if self.silent.iter().any(|known| known == repository) {
+        if self.silent_remotes.iter().any(|known| known == repository) {
             return;
         }
-        self.silent.push(repository.to_owned());
+        self.silent_remotes.push(repository.to_owned());
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        display::note(&display::line(&format!(
+        display::print_note(&display::sanitize_line(&format!(
             "warning: the remote {remote} of {} cannot be asked now ({said}); the result is pushed once it can",
             repository.display()
         )));
@@ -165,23 +165,23 @@ impl<'a> SourceChecks<'a> {
 
 /// What bash says of a line that it cannot read. It runs nothing of it.
 async fn syntax_fault(line: &str) -> Option<String> {
-    if !Path::new(SHELL).exists() {
+    if !Path::new(CHECK_SHELL).exists() {
         return None;
     }
     let spec = TrustedSpec {
-        program: PathBuf::from(SHELL),
+        program: PathBuf::from(CHECK_SHELL),
         args: ["--norc", "--noprofile", "-n", "-c", line].iter().map(Into::into).collect(),
         cwd: PathBuf::from("/"),
         env: vec![("LC_ALL".into(), "C".into())],
         stdin: Vec::new(),
-        timeout: SHELL_TIME_MAX,
+        timeout: SHELL_CHECK_TIME_MAX,
         stdout_bytes_max: 1024,
     };
     // A shell that does not start says nothing of the line.
-    let read = run_trusted(spec).await.ok().filter(|read| !read.success())?;
+    let read = run_trusted(spec).await.ok().filter(|read| !read.is_success())?;
     let said = String::from_utf8_lossy(&read.stderr);
     let first = said.lines().next().unwrap_or_default();
-    Some(first.trim_start_matches(SHELL).trim_start_matches(": ").trim_start_matches("-c: ").to_owned())
+    Some(first.trim_start_matches(CHECK_SHELL).trim_start_matches(": ").trim_start_matches("-c: ").to_owned())
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_line_that_bash_cannot_read_is_told_and_nothing_of_a_line_is_run() {
+    async fn invalid_shell_syntax_is_reported_without_running_the_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let made = folder.path().join("made");
         let line = format!("touch {}", made.display());
@@ -201,7 +201,7 @@ mod tests {
         for bad in ["pytest -q \"", "if true; then", "(cd a", "ls |"] {
             let said = syntax_fault(bad).await;
             assert!(
-                said.as_deref().is_some_and(|said| !said.is_empty() && !said.contains(SHELL)),
+                said.as_deref().is_some_and(|said| !said.is_empty() && !said.contains(CHECK_SHELL)),
                 "{bad}: {said:?}"
             );
         }

@@ -3,81 +3,88 @@
 use std::collections::BTreeSet;
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     history::{TurnDetail, TurnSummary},
     snapshot::{Entry, EntryKind},
 };
 use docket_worker::workspace::{ChangeView, FileDiff};
 
 use super::{
-    doc::{Tone, Writer},
-    page::Choice,
+    content_cache::{ContentRequest, LoadedContent, RunSide, TreePosition},
+    page::PageSelection,
+    pane_text::{PaneWriter, TextTone},
     run::Run,
-    shelf::{Loaded, Place, Side, Want},
 };
-use crate::output::display::counted;
+use crate::output::display::format_count_with_plural;
 
 /// The tree after a row of this run.
-pub(super) const fn after(row: &TurnSummary) -> Place {
-    Place { side: Side::This, end: row.events.end }
+pub(super) const fn tree_after(row: &TurnSummary) -> TreePosition {
+    TreePosition { side: RunSide::This, end: row.events.end }
 }
 
 /// What changed: in the turn, or since the turn that it is compared with.
-pub(super) fn diff(out: &mut Writer<'_>, run: &Run, choice: &Choice) {
+pub(super) fn render_diff(out: &mut PaneWriter<'_>, run: &Run, choice: &PageSelection) {
     let rows = |at: usize| run.turns().get(at);
     let Some(row) = rows(choice.row) else { return };
-    if let Some(since) = choice.since.and_then(rows) {
+    if let Some(since) = choice.compared_row.and_then(rows) {
         // Whichever is marked: the older one is what there was before.
         let (from, to) = if since.turn <= row.turn { (since, row) } else { (row, since) };
-        out.line(Tone::Bold, &format!("from the end of turn {} to the end of turn {}", from.turn, to.turn));
-        return differences(out, after(from), after(to));
+        out.write_line(
+            TextTone::Bold,
+            &format!("from the end of turn {} to the end of turn {}", from.turn, to.turn),
+        );
+        return render_tree_diff(out, tree_after(from), tree_after(to));
     }
-    let detail = run.history.detail(row);
-    if detail.own_paths().next().is_none() {
-        out.line(Tone::Dim, "this turn changed no file");
+    let detail = run.history.turn_detail(row);
+    if detail.paths_by_run().next().is_none() {
+        out.write_line(TextTone::Dim, "this turn changed no file");
     }
     if detail.changes.iter().any(|change| !change.paths.is_empty()) {
-        of_turn(out, row, &detail);
+        render_turn_changes(out, row, &detail);
     }
     if detail.git_changes > 0 {
-        out.gap();
-        let paths = counted(detail.git_changes as u64, "path", "paths");
+        out.write_gap();
+        let paths = format_count_with_plural(detail.git_changes as u64, "path", "paths");
         let text = format!("under .git, {paths} changed: what the model did with git");
-        out.line(Tone::Dim, &text);
+        out.write_line(TextTone::Dim, &text);
     }
     for left in &detail.left_out {
-        out.file(Tone::Dim, &format!("not in the snapshot: {} ({:?})", left.path, left.why), &left.path);
+        out.write_file_line(
+            TextTone::Dim,
+            &format!("not in the snapshot: {} ({:?})", left.path, left.why),
+            &left.path,
+        );
     }
 }
 
 /// What the turn changed; and, apart from it, what a person changed by hand where it ended.
-fn of_turn(out: &mut Writer<'_>, row: &TurnSummary, detail: &TurnDetail) {
-    let place = |end: usize| Place { side: Side::This, end };
+fn render_turn_changes(out: &mut PaneWriter<'_>, row: &TurnSummary, detail: &TurnDetail) {
+    let place = |end: usize| TreePosition { side: RunSide::This, end };
     let mut start = row.events.start;
     for (nth, change) in detail.changes.iter().enumerate() {
         match &change.by {
-            Some(by) => out.heading(&format!("by hand: {by}")),
-            None if nth > 0 => out.heading("the run, after that"),
+            Some(by) => out.write_heading(&format!("by hand: {by}")),
+            None if nth > 0 => out.write_heading("the run, after that"),
             None => {}
         }
-        differences(out, place(start), place(change.end));
-        start = change.end;
+        render_tree_diff(out, place(start), place(change.end_index));
+        start = change.end_index;
     }
 }
 
 /// The differences between two trees.
-pub(super) fn differences(out: &mut Writer<'_>, from: Place, to: Place) {
-    let Some(Loaded::Diff(files)) = out.need(Want::Diff(from, to), "") else { return };
+pub(super) fn render_tree_diff(out: &mut PaneWriter<'_>, from: TreePosition, to: TreePosition) {
+    let Some(LoadedContent::Diff(files)) = out.require(ContentRequest::Diff(from, to), "") else { return };
     if files.is_empty() {
-        return out.line(Tone::Dim, "the files are the same");
+        return out.write_line(TextTone::Dim, "the files are the same");
     }
     for file in files.iter() {
-        out.gap();
-        one(out, file);
+        out.write_gap();
+        render_file_diff(out, file);
     }
 }
 
-fn one(out: &mut Writer<'_>, file: &FileDiff) {
+fn render_file_diff(out: &mut PaneWriter<'_>, file: &FileDiff) {
     let what = match (file.old, file.new) {
         (None, _) => "added",
         (Some(_), None) => "removed",
@@ -88,36 +95,39 @@ fn one(out: &mut Writer<'_>, file: &FileDiff) {
         (Some(old), Some(new)) if old.mode != new.mode => format!(" ({:o} → {:o})", old.mode, new.mode),
         (Some(_) | None, Some(_) | None) => String::new(),
     };
-    out.file(Tone::Bold, &format!("{what} {}{modes}", file.path), &file.path);
+    out.write_file_line(TextTone::Bold, &format!("{what} {}{modes}", file.path), &file.path);
     match &file.change {
-        ChangeView::Text(text) => out.diff(text),
+        ChangeView::Text(text) => out.write_diff(text),
         ChangeView::Binary => {
             let size = |entry: Option<Entry>| entry.map_or(0, |entry| entry.size);
             let sizes = format!("  not text: {} bytes → {} bytes", size(file.old), size(file.new));
-            out.line(Tone::Dim, &sizes);
+            out.write_line(TextTone::Dim, &sizes);
         }
-        ChangeView::TooLarge => out.line(Tone::Dim, "  too large to be compared line by line"),
+        ChangeView::TooLarge => out.write_line(TextTone::Dim, "  too large to be compared line by line"),
         ChangeView::ModeOnly => {}
     }
 }
 
 /// The files after a turn; those that the turn changed, or a person by hand, are marked.
-pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &TurnSummary) {
-    let Some(Loaded::Tree(manifest)) = out.need(Want::Tree(after(row)), "") else { return };
-    let detail = run.history.detail(row);
+pub(super) fn render_tree(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &TurnSummary) {
+    let Some(LoadedContent::Tree(manifest)) = out.require(ContentRequest::Tree(tree_after(row)), "") else {
+        return;
+    };
+    let detail = run.history.turn_detail(row);
     let count = manifest.entries.values().filter(|entry| entry.kind != EntryKind::Dir).count();
     let when = if at == 0 { "before the first turn".to_owned() } else { format!("after turn {}", row.turn) };
-    out.line(Tone::Dim, &format!("{count} files {when}; Enter opens one, o asks for its name"));
-    for gone in detail.own_paths().chain(detail.paths_by_hand()).filter(|change| change.entry.is_none()) {
-        out.line(Tone::Bad, &format!("D {:>9}  {}", "", gone.path));
+    out.write_line(TextTone::Dim, &format!("{count} files {when}; Enter opens one, o asks for its name"));
+    for gone in detail.paths_by_run().chain(detail.paths_by_person()).filter(|change| change.entry.is_none())
+    {
+        out.write_line(TextTone::Bad, &format!("D {:>9}  {}", "", gone.path));
     }
-    let touched: BTreeSet<&WorkPath> = detail.own_paths().map(|change| &change.path).collect();
-    let by_hand: BTreeSet<&WorkPath> = detail.paths_by_hand().map(|change| &change.path).collect();
+    let touched: BTreeSet<&WorkspacePath> = detail.paths_by_run().map(|change| &change.path).collect();
+    let by_hand: BTreeSet<&WorkspacePath> = detail.paths_by_person().map(|change| &change.path).collect();
     for (path, entry) in &manifest.entries {
         let (mark, tone) = match (by_hand.contains(path), touched.contains(path)) {
-            (true, _) => ("H", Tone::Warn),
-            (false, true) => ("M", Tone::Good),
-            (false, false) => (" ", Tone::Plain),
+            (true, _) => ("H", TextTone::Warn),
+            (false, true) => ("M", TextTone::Good),
+            (false, false) => (" ", TextTone::Plain),
         };
         let text = match entry.kind {
             EntryKind::File if entry.mode & 0o111 != 0 => format!("{mark} {:>9}  {path}*", entry.size),
@@ -125,15 +135,17 @@ pub(super) fn tree(out: &mut Writer<'_>, run: &Run, at: usize, row: &TurnSummary
             EntryKind::Symlink => format!("{mark} {:>9}  {path} (a link)", entry.size),
             EntryKind::Dir => format!("{mark} {:>9}  {path}/", ""),
         };
-        out.file(tone, &text, path);
+        out.write_file_line(tone, &text, path);
     }
 }
 
 /// A file as it was.
-pub(super) fn file(out: &mut Writer<'_>, place: Place, path: &WorkPath) {
-    let Some(Loaded::Bytes(bytes)) = out.need(Want::File(place, path.clone()), "") else { return };
+pub(super) fn render_file(out: &mut PaneWriter<'_>, place: TreePosition, path: &WorkspacePath) {
+    let Some(LoadedContent::Bytes(bytes)) = out.require(ContentRequest::File(place, path.clone()), "") else {
+        return;
+    };
     if bytes.is_empty() {
-        return out.line(Tone::Dim, "it is empty");
+        return out.write_line(TextTone::Dim, "it is empty");
     }
-    out.bytes(Tone::Plain, "", &bytes);
+    out.write_bytes(TextTone::Plain, "", &bytes);
 }

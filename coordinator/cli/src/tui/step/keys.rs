@@ -1,14 +1,14 @@
 //! What a key does: one press, one change of the [`Model`]. Pure. The list for people is [`HELP`].
 
 use super::{
-    model::{Act, Effect, Focus, Input, Model, Overlay, What},
-    page::Pane,
-    travel::Way,
+    navigation::Direction,
+    page::PaneKind,
+    state::{KeyFocus, PromptInput, PromptKind, RunAction, ScreenOverlay, StepperEffect, StepperState},
 };
 
 /// A key, free of any terminal library's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum KeyPress {
     /// A character.
     Char(char),
     /// A character with Ctrl.
@@ -42,7 +42,7 @@ pub(crate) enum Key {
 }
 
 /// The keys, for people: a heading where there is no second text.
-pub(super) const HELP: [(&str, &str); 36] = [
+pub(super) const KEY_HELP: [(&str, &str); 36] = [
     ("Turns", ""),
     ("j k  ↓ ↑", "next, previous turn (in a pane: line)"),
     ("PgDn PgUp", "a page on, back"),
@@ -81,137 +81,139 @@ pub(super) const HELP: [(&str, &str); 36] = [
     ("M D", "in the tree: the turn changed or removed it"),
 ];
 
-impl Model {
+impl StepperState {
     /// What a key does to the screen, and what it asks of the shell.
-    pub(super) fn press(&mut self, key: Key) -> Option<Effect> {
+    pub(super) fn press(&mut self, key: KeyPress) -> Option<StepperEffect> {
         self.message = None;
         let effect = match key {
-            Key::Ctrl('c') => Some(Effect::Quit),
-            Key::Ctrl('l') => Some(Effect::Redraw),
-            Key::Ctrl('z') => Some(Effect::Suspend),
-            key => match std::mem::replace(&mut self.overlay, Overlay::None) {
-                Overlay::None => self.press_plain(key),
-                Overlay::Help { top } => self.press_help(key, top),
-                Overlay::Asking(input) => self.press_input(key, input),
-                Overlay::Confirming(act) => self.press_confirm(key, act),
+            KeyPress::Ctrl('c') => Some(StepperEffect::Quit),
+            KeyPress::Ctrl('l') => Some(StepperEffect::Redraw),
+            KeyPress::Ctrl('z') => Some(StepperEffect::Suspend),
+            key => match std::mem::replace(&mut self.overlay, ScreenOverlay::None) {
+                ScreenOverlay::None => self.press_plain(key),
+                ScreenOverlay::Help { top } => self.press_help(key, top),
+                ScreenOverlay::Prompt(input) => self.press_input(key, input),
+                ScreenOverlay::Confirm(act) => self.press_confirm(key, act),
             },
         };
-        self.settle();
+        self.refresh();
         effect
     }
 
-    fn press_help(&mut self, key: Key, top: usize) -> Option<Effect> {
-        let last = HELP.len().saturating_sub(self.help_rows());
+    fn press_help(&mut self, key: KeyPress, top: usize) -> Option<StepperEffect> {
+        let last = KEY_HELP.len().saturating_sub(self.help_height());
         let top = match key {
-            Key::Down | Key::Char('j') => top + 1,
-            Key::Up | Key::Char('k') => top.saturating_sub(1),
-            Key::PageDown | Key::Char(' ') => top + self.help_rows(),
-            Key::PageUp | Key::Char('b') => top.saturating_sub(self.help_rows()),
-            Key::Home => 0,
-            Key::End => last,
+            KeyPress::Down | KeyPress::Char('j') => top + 1,
+            KeyPress::Up | KeyPress::Char('k') => top.saturating_sub(1),
+            KeyPress::PageDown | KeyPress::Char(' ') => top + self.help_height(),
+            KeyPress::PageUp | KeyPress::Char('b') => top.saturating_sub(self.help_height()),
+            KeyPress::Home => 0,
+            KeyPress::End => last,
             _ => return None,
         };
-        self.overlay = Overlay::Help { top: top.min(last) };
+        self.overlay = ScreenOverlay::Help { top: top.min(last) };
         None
     }
 
-    fn press_input(&mut self, key: Key, mut input: Input) -> Option<Effect> {
+    fn press_input(&mut self, key: KeyPress, mut input: PromptInput) -> Option<StepperEffect> {
         match key {
-            Key::Esc => return None,
-            Key::Enter => return self.answer(input),
-            Key::Backspace => {
+            KeyPress::Esc => return None,
+            KeyPress::Enter => return self.submit_prompt(input),
+            KeyPress::Backspace => {
                 input.text.pop()?;
             }
-            Key::Ctrl('u') => input.text.clear(),
-            Key::Char(c) if input.text.len() < INPUT_BYTES_MAX => input.text.push(c),
+            KeyPress::Ctrl('u') => input.text.clear(),
+            KeyPress::Char(c) if input.text.len() < INPUT_BYTES_MAX => input.text.push(c),
             _ => {}
         }
-        self.overlay = Overlay::Asking(input);
+        self.overlay = ScreenOverlay::Prompt(input);
         None
     }
 
-    fn press_confirm(&mut self, key: Key, act: Act) -> Option<Effect> {
+    fn press_confirm(&mut self, key: KeyPress, act: RunAction) -> Option<StepperEffect> {
         match key {
-            Key::Char('y' | 'Y') if self.may(act) == Some(true) => Some(Effect::Act(act)),
-            Key::Char('n' | 'N' | 'q') | Key::Esc => None,
+            KeyPress::Char('y' | 'Y') if self.can_perform(act) == Some(true) => {
+                Some(StepperEffect::Perform(act))
+            }
+            KeyPress::Char('n' | 'N' | 'q') | KeyPress::Esc => None,
             _ => {
-                self.overlay = Overlay::Confirming(act);
+                self.overlay = ScreenOverlay::Confirm(act);
                 None
             }
         }
     }
 
-    fn press_plain(&mut self, key: Key) -> Option<Effect> {
+    fn press_plain(&mut self, key: KeyPress) -> Option<StepperEffect> {
         match key {
-            Key::Char('q') if self.file.is_none() => return Some(Effect::Quit),
-            Key::Char('q') | Key::Esc => self.back(),
-            Key::Char('?') => self.overlay = Overlay::Help { top: 0 },
-            Key::Char('/') => self.ask(What::Search),
-            Key::Char('o') => self.ask(What::Open),
-            Key::Char('w') => self.ask(What::Beside),
-            Key::Char('n') => self.again(Way::On),
-            Key::Char('N') => self.again(Way::Back),
-            Key::Char('e') => self.go_to_failure(Way::On),
-            Key::Char('E') => self.go_to_failure(Way::Back),
-            Key::Char('d') => self.go_to_difference(Way::On),
-            Key::Char('D') => self.go_to_difference(Way::Back),
-            Key::Char('m') => self.mark_here(),
-            Key::Char('c') => self.compare(),
-            Key::Char('z') => self.zoomed = !self.zoomed,
-            Key::Char('x') => self.toggle_request(),
-            Key::Char('f') => self.confirm(Act::Fork),
-            Key::Char('r') => self.confirm(Act::Resume),
-            Key::Char('u') => return Some(Effect::Reload),
-            Key::Char(digit @ '1'..='7') => {
+            KeyPress::Char('q') if self.file.is_none() => return Some(StepperEffect::Quit),
+            KeyPress::Char('q') | KeyPress::Esc => self.go_back(),
+            KeyPress::Char('?') => self.overlay = ScreenOverlay::Help { top: 0 },
+            KeyPress::Char('/') => self.open_prompt(PromptKind::Search),
+            KeyPress::Char('o') => self.open_prompt(PromptKind::Open),
+            KeyPress::Char('w') => self.open_prompt(PromptKind::OtherRun),
+            KeyPress::Char('n') => self.repeat_search(Direction::Forward),
+            KeyPress::Char('N') => self.repeat_search(Direction::Back),
+            KeyPress::Char('e') => self.go_to_failure(Direction::Forward),
+            KeyPress::Char('E') => self.go_to_failure(Direction::Back),
+            KeyPress::Char('d') => self.go_to_difference(Direction::Forward),
+            KeyPress::Char('D') => self.go_to_difference(Direction::Back),
+            KeyPress::Char('m') => self.mark_here(),
+            KeyPress::Char('c') => self.toggle_comparison(),
+            KeyPress::Char('z') => self.zoomed = !self.zoomed,
+            KeyPress::Char('x') => self.toggle_request(),
+            KeyPress::Char('f') => self.ask_confirmation(RunAction::Fork),
+            KeyPress::Char('r') => self.ask_confirmation(RunAction::Resume),
+            KeyPress::Char('u') => return Some(StepperEffect::Reload),
+            KeyPress::Char(digit @ '1'..='7') => {
                 let nth = usize::from(digit as u8 - b'1');
-                self.go_to_pane(Pane::ALL[nth]);
+                self.go_to_pane(PaneKind::ALL[nth]);
             }
-            Key::Tab | Key::Right | Key::Char('l') => self.turn_pane(Way::On),
-            Key::BackTab | Key::Left | Key::Char('h') => self.turn_pane(Way::Back),
+            KeyPress::Tab | KeyPress::Right | KeyPress::Char('l') => self.cycle_pane(Direction::Forward),
+            KeyPress::BackTab | KeyPress::Left | KeyPress::Char('h') => self.cycle_pane(Direction::Back),
             key => self.press_move(key),
         }
         None
     }
 
-    fn press_move(&mut self, key: Key) {
-        let page = self.page_rows();
+    fn press_move(&mut self, key: KeyPress) {
+        let page = self.page_height();
         match key {
-            Key::Char(']') => self.go_to_row(self.row.saturating_add(1)),
-            Key::Char('[') => self.go_to_row(self.row.saturating_sub(1)),
-            Key::Char('J') => self.scroll_by(1),
-            Key::Char('K') => self.scroll_by(-1),
-            Key::Char(' ') => self.scroll_by(page),
-            Key::Char('b') => self.scroll_by(-page),
-            Key::Enter => self.enter(),
+            KeyPress::Char(']') => self.go_to_row(self.row.saturating_add(1)),
+            KeyPress::Char('[') => self.go_to_row(self.row.saturating_sub(1)),
+            KeyPress::Char('J') => self.scroll_by(1),
+            KeyPress::Char('K') => self.scroll_by(-1),
+            KeyPress::Char(' ') => self.scroll_by(page),
+            KeyPress::Char('b') => self.scroll_by(-page),
+            KeyPress::Enter => self.enter_pane(),
             key => match self.focus {
-                Focus::Timeline => self.press_timeline(key),
-                Focus::Pane => self.press_pane(key),
+                KeyFocus::Timeline => self.press_timeline(key),
+                KeyFocus::Pane => self.press_pane(key),
             },
         }
     }
 
-    fn press_timeline(&mut self, key: Key) {
+    fn press_timeline(&mut self, key: KeyPress) {
         let page = usize::from(self.layout().timeline);
         match key {
-            Key::Down | Key::Char('j') => self.go_to_row(self.row.saturating_add(1)),
-            Key::Up | Key::Char('k') => self.go_to_row(self.row.saturating_sub(1)),
-            Key::PageDown => self.go_to_row(self.row.saturating_add(page)),
-            Key::PageUp => self.go_to_row(self.row.saturating_sub(page)),
-            Key::Home | Key::Char('g') => self.go_to_row(0),
-            Key::End | Key::Char('G') => self.go_to_row(usize::MAX),
+            KeyPress::Down | KeyPress::Char('j') => self.go_to_row(self.row.saturating_add(1)),
+            KeyPress::Up | KeyPress::Char('k') => self.go_to_row(self.row.saturating_sub(1)),
+            KeyPress::PageDown => self.go_to_row(self.row.saturating_add(page)),
+            KeyPress::PageUp => self.go_to_row(self.row.saturating_sub(page)),
+            KeyPress::Home | KeyPress::Char('g') => self.go_to_row(0),
+            KeyPress::End | KeyPress::Char('G') => self.go_to_row(usize::MAX),
             _ => {}
         }
     }
 
-    fn press_pane(&mut self, key: Key) {
-        let page = self.page_rows();
+    fn press_pane(&mut self, key: KeyPress) {
+        let page = self.page_height();
         match key {
-            Key::Down | Key::Char('j') => self.move_cursor(1),
-            Key::Up | Key::Char('k') => self.move_cursor(-1),
-            Key::PageDown => self.move_cursor(page),
-            Key::PageUp => self.move_cursor(-page),
-            Key::Home | Key::Char('g') => self.move_cursor(isize::MIN),
-            Key::End | Key::Char('G') => self.move_cursor(isize::MAX),
+            KeyPress::Down | KeyPress::Char('j') => self.move_cursor(1),
+            KeyPress::Up | KeyPress::Char('k') => self.move_cursor(-1),
+            KeyPress::PageDown => self.move_cursor(page),
+            KeyPress::PageUp => self.move_cursor(-page),
+            KeyPress::Home | KeyPress::Char('g') => self.move_cursor(isize::MIN),
+            KeyPress::End | KeyPress::Char('G') => self.move_cursor(isize::MAX),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ const TIMELINE_ROWS_MAX: u16 = 14;
 /// Rows of a screen, from the top: the header, the timeline with its heading, the names of the panes, the
 /// pane, a line for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct ScreenLayout {
     /// Columns of the screen.
     pub(super) columns: u16,
     /// Rows of the screen.
@@ -21,9 +21,9 @@ pub(super) struct Layout {
     pub(super) pane: u16,
 }
 
-impl Layout {
+impl ScreenLayout {
     /// The layout of a screen; `zoomed`, the pane has all but the row of its own turn.
-    pub(super) fn of(columns: u16, rows: u16, zoomed: bool) -> Self {
+    pub(super) fn for_size(columns: u16, rows: u16, zoomed: bool) -> Self {
         // Header, heading of the timeline, names of the panes, messages.
         let room = rows.saturating_sub(4);
         let timeline = if zoomed { 1 } else { (room / 3).clamp(1, TIMELINE_ROWS_MAX) };
@@ -31,7 +31,7 @@ impl Layout {
     }
 
     /// Whether anything can be shown.
-    pub(super) const fn fits(self) -> bool {
+    pub(super) const fn is_large_enough(self) -> bool {
         self.columns >= COLUMNS_MIN && self.rows >= ROWS_MIN
     }
 }

@@ -2,25 +2,26 @@
 //! have files of their own. Pure: the same run, shelf and choice give the same lines.
 
 use docket_schema::{
-    content::{Content, WorkPath},
+    content::{Content, WorkspacePath},
     history::{FinalCheck, ToolCall, TurnDetail, TurnSummary},
     message::ToolUse,
-    run::{RunOutcome, Verdict},
+    run::{PolicyVerdict, RunOutcome},
 };
 use serde_json::Value;
 
 use super::{
-    compare,
-    doc::{Doc, Tone, Writer},
-    files, ledger, remarks,
+    comparison,
+    content_cache::{ContentCache, ContentRequest, LoadedContent, RebuiltRequest, RunSide, TreePosition},
+    files, ledger,
+    pane_text::{PaneText, PaneWriter, TextTone},
     run::Run,
-    shelf::{Loaded, Place, Request, Shelf, Side, Want},
+    turn_messages,
 };
-use crate::output::display::duration;
+use crate::output::display::format_duration;
 
 /// The panes, in the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pane {
+pub(super) enum PaneKind {
     /// What the model was newly told.
     Prompt,
     /// What it said and called.
@@ -37,7 +38,7 @@ pub(super) enum Pane {
     Runs,
 }
 
-impl Pane {
+impl PaneKind {
     /// All of them.
     pub(super) const ALL: [Self; 7] =
         [Self::Prompt, Self::Decision, Self::Calls, Self::Diff, Self::Tree, Self::Ledger, Self::Runs];
@@ -58,22 +59,22 @@ impl Pane {
 
 /// Which page is looked at: everything that its lines depend on, but the shelf.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct PageSelection {
     /// The row of the timeline.
     pub(super) row: usize,
     /// The pane.
-    pub(super) pane: Pane,
+    pub(super) pane: PaneKind,
     /// The row that it is compared with, in the pane of differences.
-    pub(super) since: Option<usize>,
+    pub(super) compared_row: Option<usize>,
     /// The exact request in place of what was newly told.
     pub(super) request: bool,
     /// A file in place of the pane.
-    pub(super) file: Option<(Place, WorkPath)>,
+    pub(super) file: Option<(TreePosition, WorkspacePath)>,
 }
 
 /// The runs that a page is made from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Subject<'a> {
+pub(super) struct PageRuns<'a> {
     /// The run that is stepped through.
     pub(super) run: &'a Run,
     /// The run it is compared with.
@@ -81,121 +82,135 @@ pub(super) struct Subject<'a> {
 }
 
 /// The page, and what is to be fetched so that it becomes whole.
-pub(super) fn page(subject: Subject<'_>, choice: &Choice, shelf: &Shelf) -> (Doc, Vec<Want>) {
-    let mut out = Writer::new(shelf);
+pub(super) fn render_page(
+    subject: PageRuns<'_>,
+    choice: &PageSelection,
+    shelf: &ContentCache,
+) -> (PaneText, Vec<ContentRequest>) {
+    let mut out = PaneWriter::new(shelf);
     let run = subject.run;
     if let Some((place, path)) = &choice.file {
-        files::file(&mut out, *place, path);
-        return out.end();
+        files::render_file(&mut out, *place, path);
+        return out.finish();
     }
     let Some(row) = run.turns().get(choice.row) else {
-        out.line(Tone::Dim, "the run has not started");
-        return out.end();
+        out.write_line(TextTone::Dim, "the run has not started");
+        return out.finish();
     };
     match choice.pane {
-        Pane::Prompt if choice.request => request(&mut out, run, row),
-        Pane::Prompt => prompt(&mut out, run, choice.row, row),
-        Pane::Decision => decision(&mut out, run, &run.history.detail(row)),
-        Pane::Calls => calls(&mut out, &run.history.detail(row)),
-        Pane::Diff => files::diff(&mut out, run, choice),
-        Pane::Tree => files::tree(&mut out, run, choice.row, row),
-        Pane::Ledger => ledger::ledger(&mut out, run, row),
-        Pane::Runs => compare::runs(&mut out, subject, choice.row),
+        PaneKind::Prompt if choice.request => render_request(&mut out, run, row),
+        PaneKind::Prompt => render_prompt(&mut out, run, choice.row, row),
+        PaneKind::Decision => render_decision(&mut out, run, &run.history.turn_detail(row)),
+        PaneKind::Calls => render_calls(&mut out, &run.history.turn_detail(row)),
+        PaneKind::Diff => files::render_diff(&mut out, run, choice),
+        PaneKind::Tree => files::render_tree(&mut out, run, choice.row, row),
+        PaneKind::Ledger => ledger::render_ledger(&mut out, run, row),
+        PaneKind::Runs => comparison::render_comparison(&mut out, subject, choice.row),
     }
-    out.end()
+    out.finish()
 }
 
 /// What the model read for the first time when it made this turn's decision: the results of the turn
 /// before, and what people and the runtime said since.
-fn prompt(out: &mut Writer<'_>, run: &Run, at: usize, row: &TurnSummary) {
-    let detail = run.history.detail(row);
+fn render_prompt(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &TurnSummary) {
+    let detail = run.history.turn_detail(row);
     let Some(before) = at.checked_sub(1).and_then(|at| run.turns().get(at)) else {
-        out.line(Tone::Dim, "before the first turn: what the run was given");
-        return given(out, run, &detail);
+        out.write_line(TextTone::Dim, "before the first turn: what the run was given");
+        return render_initial_prompt(out, run, &detail);
     };
-    let before = run.history.detail(before);
-    for told in remarks::told(&before) {
-        out.heading(&format!("{}:", told.by));
-        out.content(Tone::Plain, "  ", &told.text);
+    let before = run.history.turn_detail(before);
+    for told in turn_messages::messages_to_model(&before) {
+        out.write_heading(&format!("{}:", told.by));
+        out.write_content(TextTone::Plain, "  ", &told.text);
     }
-    out.echo(true);
+    out.set_repeated(true);
     for call in &before.calls {
         let Some(result) = &call.result else { continue };
-        let tone = if call.is_ok() { Tone::Bold } else { Tone::Warn };
-        out.gap();
+        let tone = if call.is_ok() { TextTone::Bold } else { TextTone::Warn };
+        out.write_gap();
         let (tool, label) = (&call.tool, call.outcome_label());
-        out.line(tone, &format!("result of {} {}: {label}", tool.call, tool.name));
-        out.content(Tone::Plain, "  ", &result.content);
+        out.write_line(tone, &format!("result of {} {}: {label}", tool.call, tool.name));
+        out.write_content(TextTone::Plain, "  ", &result.content);
     }
     for check in before.checks.iter().filter(|check| check.outcome_label() == "failed") {
-        out.gap();
-        out.line(Tone::Warn, &format!("final check {} failed: {}", check.name(), check.command()));
+        out.write_gap();
+        out.write_line(TextTone::Warn, &format!("final check {} failed: {}", check.name(), check.command()));
         if let Some(result) = &check.result {
-            out.content(Tone::Plain, "  ", &result.content);
+            out.write_content(TextTone::Plain, "  ", &result.content);
         }
     }
-    out.echo(false);
+    out.set_repeated(false);
     for call in &detail.model_calls {
         if let Some(nudge) = &call.intent.nudge {
-            out.heading("the runtime adds:");
-            out.block(Tone::Plain, "  ", nudge);
+            out.write_heading("the runtime adds:");
+            out.write_block(TextTone::Plain, "  ", nudge);
         }
     }
-    out.gap();
+    out.write_gap();
     match detail.model_calls.first() {
         Some(call) => {
             let bytes = call.intent.request_bytes;
-            out.line(Tone::Dim, &format!("the whole request had {bytes} bytes; x shows it, byte for byte"));
+            out.write_line(
+                TextTone::Dim,
+                &format!("the whole request had {bytes} bytes; x shows it, byte for byte"),
+            );
         }
-        None => out.line(Tone::Dim, "the model has not been asked in this turn"),
+        None => out.write_line(TextTone::Dim, "the model has not been asked in this turn"),
     }
 }
 
-fn given(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
-    for told in remarks::told(detail) {
-        out.heading(&format!("{}:", told.by));
-        out.content(Tone::Plain, "  ", &told.text);
+fn render_initial_prompt(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
+    for told in turn_messages::messages_to_model(detail) {
+        out.write_heading(&format!("{}:", told.by));
+        out.write_content(TextTone::Plain, "  ", &told.text);
     }
     if let Some(pins) = run.history.pins() {
-        out.heading("the system prompt:");
-        out.content(Tone::Plain, "  ", &Content::Blob(pins.prompts.system));
+        out.write_heading("the system prompt:");
+        out.write_content(TextTone::Plain, "  ", &Content::Blob(pins.prompts.system));
     }
-    notes(out, run, detail);
+    render_notes(out, run, detail);
 }
 
-fn notes(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
-    for note in remarks::notes(run, detail) {
-        out.gap();
-        out.line(Tone::Warn, &format!("{}:", note.by));
-        out.content(Tone::Plain, "  ", &note.text);
+fn render_notes(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
+    for note in turn_messages::other_events(run, detail) {
+        out.write_gap();
+        out.write_line(TextTone::Warn, &format!("{}:", note.by));
+        out.write_content(TextTone::Plain, "  ", &note.text);
     }
 }
 
-fn request(out: &mut Writer<'_>, run: &Run, row: &TurnSummary) {
-    let detail = run.history.detail(row);
+fn render_request(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
+    let detail = run.history.turn_detail(row);
     let Some(call) = detail.model_calls.last() else {
-        return out.line(Tone::Dim, "the model has not been asked in this turn");
+        return out.write_line(TextTone::Dim, "the model has not been asked in this turn");
     };
-    out.line(
-        Tone::Dim,
+    out.write_line(
+        TextTone::Dim,
         &format!("the exact request to {}, rendered again from the log; x goes back", call.intent.model),
     );
-    let Some(Loaded::Request(request)) = out.need(Want::Request(Side::This, call.place), "") else { return };
-    let Request { body, hash, recorded } = &*request;
+    let Some(LoadedContent::Request(request)) =
+        out.require(ContentRequest::Request(RunSide::This, call.event_index), "")
+    else {
+        return;
+    };
+    let RebuiltRequest { body, hash, recorded } = &*request;
     if hash == recorded {
-        out.line(Tone::Good, &format!("{} bytes; their hash is the recorded one: {hash}", body.len()));
+        out.write_line(
+            TextTone::Good,
+            &format!("{} bytes; their hash is the recorded one: {hash}", body.len()),
+        );
     } else {
-        out.line(Tone::Bad, &format!("its hash {hash} is NOT the recorded one: {recorded}"));
+        out.write_line(TextTone::Bad, &format!("its hash {hash} is NOT the recorded one: {recorded}"));
     }
-    out.gap();
+    out.write_gap();
     match std::str::from_utf8(body) {
-        Ok(text) => out.block(Tone::Plain, "", &laid_out(text)),
-        Err(_) => out.bytes(Tone::Plain, "", body),
+        Ok(text) => out.write_block(TextTone::Plain, "", &pretty_print_json(text)),
+        Err(_) => out.write_bytes(TextTone::Plain, "", body),
     }
 }
 
 /// JSON with line feeds and blanks between its tokens: every byte of it stands there, in its order.
-fn laid_out(json: &str) -> String {
+fn pretty_print_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     let feed = |out: &mut String, depth: usize| {
@@ -239,128 +254,132 @@ fn laid_out(json: &str) -> String {
     out
 }
 
-fn decision(out: &mut Writer<'_>, run: &Run, detail: &TurnDetail) {
-    notes(out, run, detail);
-    if detail.answers().next().is_none() {
-        out.gap();
-        out.line(Tone::Dim, "no answer of a model in this turn");
+fn render_decision(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
+    render_notes(out, run, detail);
+    if detail.model_answers().next().is_none() {
+        out.write_gap();
+        out.write_line(TextTone::Dim, "no answer of a model in this turn");
     }
-    for text in detail.texts() {
-        out.gap();
-        out.content(Tone::Plain, "", text);
+    for text in detail.answer_texts() {
+        out.write_gap();
+        out.write_content(TextTone::Plain, "", text);
     }
     for call in &detail.calls {
-        out.gap();
-        made(out, &call.tool);
-        out.echo(true);
-        let tone = if call.is_ok() { Tone::Good } else { Tone::Warn };
-        out.line(tone, &format!("  {}", call.outcome_label()));
-        out.echo(false);
+        out.write_gap();
+        render_tool_call(out, &call.tool);
+        out.set_repeated(true);
+        let tone = if call.is_ok() { TextTone::Good } else { TextTone::Warn };
+        out.write_line(tone, &format!("  {}", call.outcome_label()));
+        out.set_repeated(false);
     }
     if let Some(end) = &detail.end {
-        out.gap();
-        let tone = if *end == RunOutcome::Succeeded { Tone::Good } else { Tone::Bad };
-        out.line(tone, &format!("the run {end}"));
+        out.write_gap();
+        let tone = if *end == RunOutcome::Succeeded { TextTone::Good } else { TextTone::Bad };
+        out.write_line(tone, &format!("the run {end}"));
     }
 }
 
 /// A call as the model made it.
-fn made(out: &mut Writer<'_>, call: &ToolUse) {
-    out.line(Tone::Bold, &format!("{} {}", call.call, call.name));
+fn render_tool_call(out: &mut PaneWriter<'_>, call: &ToolUse) {
+    out.write_line(TextTone::Bold, &format!("{} {}", call.call, call.name));
     if let Some(raw) = &call.malformed {
-        out.line(Tone::Bad, "  the arguments were no JSON object:");
-        return out.block(Tone::Plain, "  ", raw);
+        out.write_line(TextTone::Bad, "  the arguments were no JSON object:");
+        return out.write_block(TextTone::Plain, "  ", raw);
     }
     match &call.args {
         Value::Object(fields) => {
             for (name, value) in fields {
-                argument(out, name, value);
+                render_argument(out, name, value);
             }
         }
         args @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            out.line(Tone::Plain, &format!("  {args}"));
+            out.write_line(TextTone::Plain, &format!("  {args}"));
         }
     }
 }
 
-fn argument(out: &mut Writer<'_>, name: &str, value: &Value) {
+fn render_argument(out: &mut PaneWriter<'_>, name: &str, value: &Value) {
     match value {
         Value::String(text) if text.contains('\n') => {
-            out.line(Tone::Dim, &format!("  {name}:"));
-            out.block(Tone::Plain, "    ", text);
+            out.write_line(TextTone::Dim, &format!("  {name}:"));
+            out.write_block(TextTone::Plain, "    ", text);
         }
-        Value::String(text) => match WorkPath::new(text.as_bytes()) {
+        Value::String(text) => match WorkspacePath::new(text.as_bytes()) {
             Some(path) if name == "path" || name == "test_path" => {
-                out.file(Tone::Plain, &format!("  {name}: {text}"), &path);
+                out.write_file_line(TextTone::Plain, &format!("  {name}: {text}"), &path);
             }
-            Some(_) | None => out.block(Tone::Plain, "  ", &format!("{name}: {text}")),
+            Some(_) | None => out.write_block(TextTone::Plain, "  ", &format!("{name}: {text}")),
         },
         Value::Array(_) | Value::Object(_) => {
-            out.line(Tone::Dim, &format!("  {name}:"));
+            out.write_line(TextTone::Dim, &format!("  {name}:"));
             let pretty = serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string());
-            out.block(Tone::Plain, "    ", &pretty);
+            out.write_block(TextTone::Plain, "    ", &pretty);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {
-            out.line(Tone::Plain, &format!("  {name}: {value}"));
+            out.write_line(TextTone::Plain, &format!("  {name}: {value}"));
         }
     }
 }
 
-fn calls(out: &mut Writer<'_>, detail: &TurnDetail) {
+fn render_calls(out: &mut PaneWriter<'_>, detail: &TurnDetail) {
     if detail.calls.is_empty() && detail.checks.is_empty() {
-        out.line(Tone::Dim, "no call in this turn");
+        out.write_line(TextTone::Dim, "no call in this turn");
     }
     for call in &detail.calls {
-        out.gap();
-        one_call(out, call);
+        out.write_gap();
+        render_call(out, call);
     }
     for check in &detail.checks {
-        out.gap();
-        one_check(out, check);
+        out.write_gap();
+        render_check(out, check);
     }
 }
 
-fn one_call(out: &mut Writer<'_>, call: &ToolCall) {
-    let took = call.result.as_ref().map_or_else(String::new, |e| format!(" in {}", duration(e.duration_ms)));
-    let tone = if call.is_ok() { Tone::Good } else { Tone::Bad };
+fn render_call(out: &mut PaneWriter<'_>, call: &ToolCall) {
+    let took =
+        call.result.as_ref().map_or_else(String::new, |e| format!(" in {}", format_duration(e.duration_ms)));
+    let tone = if call.is_ok() { TextTone::Good } else { TextTone::Bad };
     let (tool, label) = (&call.tool, call.outcome_label());
-    out.line(tone, &format!("{} {}: {label}{took}", tool.call, tool.name));
-    out.echo(true);
-    out.line(Tone::Dim, &format!("  {}", crate::output::events::call(tool)));
-    out.echo(false);
+    out.write_line(tone, &format!("{} {}: {label}{took}", tool.call, tool.name));
+    out.set_repeated(true);
+    out.write_line(TextTone::Dim, &format!("  {}", crate::output::event_format::format_tool_call(tool)));
+    out.set_repeated(false);
     match call.intent.as_ref().map(|intent| &intent.policy) {
-        Some(Verdict::Deny { rule, reason }) => {
-            out.line(Tone::Warn, &format!("  refused by rule {rule}: {reason}"));
+        Some(PolicyVerdict::Deny { rule, reason }) => {
+            out.write_line(TextTone::Warn, &format!("  refused by rule {rule}: {reason}"));
         }
-        Some(Verdict::Ask { rule, question }) => {
-            out.line(Tone::Warn, &format!("  rule {rule} asks a person: {question}"));
+        Some(PolicyVerdict::Ask { rule, question }) => {
+            out.write_line(TextTone::Warn, &format!("  rule {rule} asks a person: {question}"));
         }
-        Some(Verdict::Allow { .. }) | None => {}
+        Some(PolicyVerdict::Allow { .. }) | None => {}
     }
     let Some(result) = &call.result else {
-        return out.line(Tone::Warn, "  no result is in the log");
+        return out.write_line(TextTone::Warn, "  no result is in the log");
     };
     match result.full {
         // The whole output holds what the model read of it, and what was cut.
         Some(full) => {
-            out.line(Tone::Dim, &format!("  the whole output, {} bytes; the model read it cut", full.bytes));
-            out.content(Tone::Plain, "  ", &Content::Blob(full));
+            out.write_line(
+                TextTone::Dim,
+                &format!("  the whole output, {} bytes; the model read it cut", full.bytes),
+            );
+            out.write_content(TextTone::Plain, "  ", &Content::Blob(full));
         }
-        None => out.content(Tone::Plain, "  ", &result.content),
+        None => out.write_content(TextTone::Plain, "  ", &result.content),
     }
 }
 
-fn one_check(out: &mut Writer<'_>, check: &FinalCheck) {
+fn render_check(out: &mut PaneWriter<'_>, check: &FinalCheck) {
     let (tone, word) = match (check.passed(), check.outcome_label()) {
-        (Some(true), word @ ("passed" | "mended")) => (Tone::Good, word),
-        (Some(false), word @ "failed") => (Tone::Bad, word),
-        (_, word) => (Tone::Warn, word),
+        (Some(true), word @ ("passed" | "mended")) => (TextTone::Good, word),
+        (Some(false), word @ "failed") => (TextTone::Bad, word),
+        (_, word) => (TextTone::Warn, word),
     };
-    let took = duration(check.duration_ms());
-    out.line(tone, &format!("{} final check {} {word} in {took}", check.intent.call, check.name()));
-    out.line(Tone::Dim, &format!("  {}", check.command()));
+    let took = format_duration(check.duration_ms());
+    out.write_line(tone, &format!("{} final check {} {word} in {took}", check.intent.call, check.name()));
+    out.write_line(TextTone::Dim, &format!("  {}", check.command()));
     if let Some(result) = &check.result {
         let whole = result.full.map(Content::Blob);
-        out.content(Tone::Plain, "  ", whole.as_ref().unwrap_or(&result.content));
+        out.write_content(TextTone::Plain, "  ", whole.as_ref().unwrap_or(&result.content));
     }
 }

@@ -2,7 +2,7 @@
 
 use docket_schema::{
     event::Envelope,
-    history::{HistoryStatus, Opening, RunHistory, TurnSummary},
+    history::{HistoryStatus, RunHistory, StartingTurn, TurnSummary},
     ids::{RunId, Seq, StreamId},
     run::RunOutcome,
 };
@@ -33,12 +33,15 @@ impl Run {
     }
 
     /// Where to begin stepping, and why there: of a run that ended well, at its first turn.
-    pub(super) fn opening(&self) -> Opening {
-        let opening = self.history.opening();
+    pub(super) fn initial_position(&self) -> StartingTurn {
+        let opening = self.history.starting_turn();
         match self.history.status() {
             HistoryStatus::Ended(RunOutcome::Succeeded | RunOutcome::Cancelled | RunOutcome::Superseded) => {
                 let last = self.history.turns().last().map_or(0, |turn| turn.turn.0);
-                Opening { place: opening.place.min(1), reason: format!("{last} turns; ? shows the keys") }
+                StartingTurn {
+                    turn_index: opening.turn_index.min(1),
+                    reason: format!("{last} turns; ? shows the keys"),
+                }
             }
             HistoryStatus::Ended(RunOutcome::Failed { .. })
             | HistoryStatus::Open

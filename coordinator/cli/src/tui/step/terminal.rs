@@ -19,65 +19,65 @@ use ratatui::{
     layout::Rect,
 };
 
-use super::keys::Key;
-use crate::output::fail::{Exit, Failure, Outcome};
+use super::keys::KeyPress;
+use crate::output::error::{CliError, CliResult, ExitKind};
 
 /// The screen and the keys, while this lives.
-pub(crate) struct Taken {
+pub(crate) struct TerminalGuard {
     terminal: Terminal<CrosstermBackend<std::io::Stdout>>,
 }
 
 /// Whether a person sits there: both ways must be a terminal's.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 /// Columns and rows.
-pub(crate) fn size() -> Option<(u16, u16)> {
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
     ratatui::crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0)
 }
 
-fn give_back() {
+fn restore_terminal() {
     // Nothing more can be done for a terminal that is gone.
     drop(disable_raw_mode());
     drop(execute!(std::io::stdout(), ResetColor, LeaveAlternateScreen, Show));
     drop(std::io::stdout().flush());
 }
 
-fn enter() -> std::io::Result<()> {
+fn enter_raw_screen() -> std::io::Result<()> {
     enable_raw_mode()?;
     execute!(std::io::stdout(), EnterAlternateScreen, Hide)
 }
 
-impl Taken {
+impl TerminalGuard {
     /// Takes it.
-    pub(crate) fn take() -> Outcome<Self> {
+    pub(crate) fn acquire() -> CliResult<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore_terminal();
             before(panic);
         }));
         // What is wanted is said by `view::Palette` alone.
         force_color_output(true);
-        let made = enter().and_then(|()| Terminal::new(CrosstermBackend::new(std::io::stdout())));
+        let made = enter_raw_screen().and_then(|()| Terminal::new(CrosstermBackend::new(std::io::stdout())));
         match made {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
-                give_back();
+                restore_terminal();
                 let message = "the terminal cannot be used; `docket replay RUN` prints the same without one";
-                Err(Failure { exit: Exit::Failed, error: anyhow::Error::from(error).context(message) })
+                Err(CliError { exit: ExitKind::Failed, error: anyhow::Error::from(error).context(message) })
             }
         }
     }
 
     /// Draws a screen; what did not change is not sent.
-    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> Outcome<()> {
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> CliResult<()> {
         self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
         Ok(())
     }
 
     /// Whatever is on the screen is drawn anew next time.
-    pub(crate) fn clear(&mut self) -> Outcome<()> {
+    pub(crate) fn clear(&mut self) -> CliResult<()> {
         // The library's own `clear` asks the terminal where its cursor stands, and fails where no answer comes: it would
         // come among the keys, which another thread reads.
         let size = self.terminal.size()?;
@@ -91,57 +91,57 @@ impl Taken {
     }
 
     /// Gives the terminal to the shell until the process is continued.
-    pub(crate) fn suspend(&mut self) -> Outcome<()> {
-        give_back();
+    pub(crate) fn suspend(&mut self) -> CliResult<()> {
+        restore_terminal();
         // A shell without job control does not stop it: then it goes on at once.
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP);
-        enter()?;
+        enter_raw_screen()?;
         self.clear()
     }
 }
 
-impl Drop for Taken {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        give_back();
+        restore_terminal();
     }
 }
 
 /// What came from the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum TerminalInput {
     /// A key.
-    Key(Key),
+    Key(KeyPress),
     /// Another size.
     Resized(u16, u16),
 }
 
 /// What an event of the terminal means, if anything.
-pub(crate) fn heard(event: &Event) -> Option<Heard> {
+pub(crate) fn to_terminal_input(event: &Event) -> Option<TerminalInput> {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => of_key(*key).map(Heard::Key),
-        Event::Resize(columns, rows) => Some(Heard::Resized(*columns, *rows)),
+        Event::Key(key) if key.kind != KeyEventKind::Release => to_key_press(*key).map(TerminalInput::Key),
+        Event::Resize(columns, rows) => Some(TerminalInput::Resized(*columns, *rows)),
         _ => None,
     }
 }
 
-fn of_key(event: KeyEvent) -> Option<Key> {
+fn to_key_press(event: KeyEvent) -> Option<KeyPress> {
     let ctrl = event.modifiers.contains(KeyModifiers::CONTROL);
     Some(match event.code {
-        KeyCode::Char(c) if ctrl => Key::Ctrl(c.to_ascii_lowercase()),
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Esc,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::BackTab => Key::BackTab,
-        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Char(c) if ctrl => KeyPress::Ctrl(c.to_ascii_lowercase()),
+        KeyCode::Char(c) => KeyPress::Char(c),
+        KeyCode::Up => KeyPress::Up,
+        KeyCode::Down => KeyPress::Down,
+        KeyCode::Left => KeyPress::Left,
+        KeyCode::Right => KeyPress::Right,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown => KeyPress::PageDown,
+        KeyCode::Home => KeyPress::Home,
+        KeyCode::End => KeyPress::End,
+        KeyCode::Enter => KeyPress::Enter,
+        KeyCode::Esc => KeyPress::Esc,
+        KeyCode::Tab => KeyPress::Tab,
+        KeyCode::BackTab => KeyPress::BackTab,
+        KeyCode::Backspace => KeyPress::Backspace,
         _ => return None,
     })
 }

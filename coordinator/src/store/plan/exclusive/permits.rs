@@ -6,80 +6,80 @@
 use docket_schema::ids::{RunId, Timestamp};
 
 use crate::{
-    decide::CLOCKS_APART_MS,
+    decide::CLOCK_SKEW_MAX_MS,
     store::{
-        Permitted,
-        api::corrupt,
-        db::{Arg, Conn, Dialect, TransactionError},
+        PermitOutcome,
+        api::corrupt_error,
+        db::{DbConn, SqlArg, SqlDialect, TransactionError},
         writer::TakePermit,
     },
 };
 
 /// Takes a provider's next free moment for a call, if that is not too late, and there is room for it.
 pub(crate) async fn take_permit(
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     command: &TakePermit,
-) -> Result<Permitted, TransactionError> {
+) -> Result<PermitOutcome, TransactionError> {
     let TakePermit { provider, caller, cost, now, until } = command;
     let (greatest, lock) = match conn.dialect() {
-        Dialect::Sqlite => ("max", ""),
-        Dialect::Postgres => ("greatest", " FOR UPDATE"),
+        SqlDialect::Sqlite => ("max", ""),
+        SqlDialect::Postgres => ("greatest", " FOR UPDATE"),
     };
-    let name = || Arg::Text(provider.clone());
+    let name = || SqlArg::Text(provider.clone());
     // What the call before had beyond its estimate is put on what tokens took. The row is held from here on: what
     // another coordinator let under way is counted below.
     let look = format!(
         "SELECT {greatest}(requests_at, tokens_at + $2, $3), taken_at FROM provider_limits WHERE provider = $1{lock}"
     );
-    let args = || vec![name(), Arg::Int(cost.correction_us), Arg::Int(now.0)];
-    let mut found = conn.rows(&look, args()).await?;
+    let args = || vec![name(), SqlArg::Int(cost.correction_us), SqlArg::Int(now.0)];
+    let mut found = conn.query_rows(&look, args()).await?;
     if found.is_empty() {
         let make = "INSERT INTO provider_limits (provider, requests_at, tokens_at, taken_at) VALUES ($1, 0, 0, 0) \
                     ON CONFLICT (provider) DO NOTHING";
-        conn.run(make, vec![name()]).await?;
-        found = conn.rows(&look, args()).await?;
+        conn.execute(make, vec![name()]).await?;
+        found = conn.query_rows(&look, args()).await?;
     }
-    let latest = now.plus_ms(CLOCKS_APART_MS);
-    if found.first().map_or(Ok(false), |row| row.int(1).map(|taken_at| taken_at > latest.0))? {
+    let latest = now.plus_ms(CLOCK_SKEW_MAX_MS);
+    if found.first().map_or(Ok(false), |row| row.get_i64(1).map(|taken_at| taken_at > latest.0))? {
         // It was written by a clock that was ahead: what was left to wait then is what is left now.
         let set_back = "UPDATE provider_limits SET requests_at = requests_at - (taken_at - $2), \
                         tokens_at = tokens_at - (taken_at - $2), taken_at = $2 WHERE provider = $1";
-        conn.run(set_back, vec![name(), Arg::Int(now.0)]).await?;
-        found = conn.rows(&look, args()).await?;
+        conn.execute(set_back, vec![name(), SqlArg::Int(now.0)]).await?;
+        found = conn.query_rows(&look, args()).await?;
     }
     let Some(row) = found.first() else {
         let what = format!("the row of provider `{provider}` cannot be made");
-        return Err(corrupt(what).into());
+        return Err(corrupt_error(what).into());
     };
-    let free = Timestamp(row.int(0)?);
+    let free = Timestamp(row.get_i64(0)?);
     if free > *until {
-        return Ok(Permitted::NotBefore(free));
+        return Ok(PermitOutcome::NotBefore(free));
     }
     let (run, epoch) = *caller;
-    let run = || Arg::uuid(run.0);
+    let run = || SqlArg::from_uuid(run.0);
     if let Some(max) = cost.concurrent {
         let sql = "SELECT count(*) FROM provider_calls c JOIN tasks t ON t.id = c.task \
                    WHERE c.provider = $1 AND c.run <> $2 AND t.state = 'running' AND t.epoch = c.epoch";
-        let under_way = conn.rows(sql, vec![name(), run()]).await?;
-        if under_way.first().map_or(Ok(0), |row| row.count(0))? >= u64::from(max) {
-            return Ok(Permitted::Crowded);
+        let under_way = conn.query_rows(sql, vec![name(), run()]).await?;
+        if under_way.first().map_or(Ok(0), |row| row.get_u64(0))? >= u64::from(max) {
+            return Ok(PermitOutcome::AtConcurrencyLimit);
         }
         let sql = "INSERT INTO provider_calls (run, task, epoch, provider) SELECT id, task, $2, $3 FROM runs WHERE id = $1 \
                    ON CONFLICT (run) DO UPDATE SET epoch = excluded.epoch, provider = excluded.provider";
-        conn.run(sql, vec![run(), Arg::Int(epoch.0 as i64), name()]).await?;
+        conn.execute(sql, vec![run(), SqlArg::Int(epoch.0 as i64), name()]).await?;
     }
     let take =
         "UPDATE provider_limits SET requests_at = $2, tokens_at = $3, taken_at = $4 WHERE provider = $1";
     let [requests_at, tokens_at] =
-        [cost.requests_us, cost.tokens_us].map(|us| Arg::Int(free.0.saturating_add(us)));
-    conn.run(take, vec![name(), requests_at, tokens_at, Arg::Int(now.0)]).await?;
-    Ok(Permitted::At(free))
+        [cost.requests_us, cost.tokens_us].map(|us| SqlArg::Int(free.0.saturating_add(us)));
+    conn.execute(take, vec![name(), requests_at, tokens_at, SqlArg::Int(now.0)]).await?;
+    Ok(PermitOutcome::GrantedAt(free))
 }
 
 /// Removes the call of a run that has ended, and calls of dead runs.
-pub(crate) async fn end_call(conn: &mut Conn<'_>, run: RunId) -> Result<(), TransactionError> {
+pub(crate) async fn end_call(conn: &mut DbConn<'_>, run: RunId) -> Result<(), TransactionError> {
     let sql = "DELETE FROM provider_calls WHERE run = $1 OR NOT EXISTS (SELECT 1 FROM tasks t \
                WHERE t.id = provider_calls.task AND t.state = 'running' AND t.epoch = provider_calls.epoch)";
-    conn.run(sql, vec![Arg::uuid(run.0)]).await?;
+    conn.execute(sql, vec![SqlArg::from_uuid(run.0)]).await?;
     Ok(())
 }

@@ -11,22 +11,22 @@ use std::{
 };
 
 use docket_schema::{
+    api::{LeaseRequest, WorkerFault},
     ids::{BatchId, QueueName, TaskId, Timestamp},
     queue::QueueSettings,
-    task::{Concurrency, Flow},
-    wire::{LeaseRequest, WorkerFault},
+    task::{ConcurrencyLimit, Flow},
 };
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::running::{count_running, flow_of, read_concurrency};
+use super::running::{count_running, parse_flow, read_concurrency};
 use crate::{
-    decide::{self, Candidate, FairShares, FlowHead, Running},
+    decide::{self, FairShares, FlowHead, LeaseCandidate, RunningCounts},
     store::{
         StoreError,
-        api::corrupt,
-        db::{Arg, Conn, Dialect, Row, TransactionError},
-        writer::{BEGINNING, PlaceInFlow, SeenHeads, WorkingSet},
+        api::corrupt_error,
+        db::{DbConn, SqlArg, SqlDialect, SqlRow, TransactionError},
+        writer::{CachedHeads, FLOW_START, FlowPosition, WorkingSet},
     },
 };
 
@@ -35,21 +35,21 @@ use crate::{
 const FLOWS_MAX: usize = 1000;
 
 /// How often a choice looks behind tasks that their concurrency keys keep back.
-const LOOKS_MAX: u32 = 8;
+const PASSES_MAX: u32 = 8;
 
 /// How much further each of them sees, and how many tasks of a flow at most.
-const FURTHER: usize = 4;
-const SEEN_MAX: usize = 4096;
+const LOOKAHEAD_FACTOR: usize = 4;
+const CANDIDATES_PER_FLOW_MAX: usize = 4096;
 
 /// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
-const NEAR: usize = 2;
+const FULL_READ_FACTOR: usize = 2;
 
 /// Each flow of which there are tasks, by name: one step over the index for each. SQLite is told which index: by itself
 /// it takes the one over states, and sorts all that wait.
-fn flows_sql(dialect: Dialect) -> String {
+fn flows_sql(dialect: SqlDialect) -> String {
     let by = match dialect {
-        Dialect::Sqlite => " INDEXED BY tasks_leasable",
-        Dialect::Postgres => "",
+        SqlDialect::Sqlite => " INDEXED BY tasks_leasable",
+        SqlDialect::Postgres => "",
     };
     format!(
         "WITH RECURSIVE f(flow) AS (\
@@ -62,12 +62,13 @@ fn flows_sql(dialect: Dialect) -> String {
     )
 }
 
-const CANDIDATE: &str = "t.id, t.rank, t.priority, t.available_at, t.concurrency_key, t.concurrency_max";
+const CANDIDATE_COLUMNS: &str =
+    "t.id, t.rank, t.priority, t.available_at, t.concurrency_key, t.concurrency_max";
 
 /// Up to `wanted` tasks for a worker, in order, without those that this batch has already changed.
-pub(super) async fn choose(
+pub(super) async fn choose_tasks(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     request: &LeaseRequest,
     wanted: usize,
     now: Timestamp,
@@ -77,7 +78,7 @@ pub(super) async fn choose(
     }
     let (mut queues, mut spent) = match set.lease_reads.queues.clone() {
         Some(known) => known,
-        None => set.lease_reads.queues.insert(queues(conn).await?).clone(),
+        None => set.lease_reads.queues.insert(load_queue_settings(conn).await?).clone(),
     };
     for (batch, row) in &set.writes.budgets {
         if row.1.is_some() {
@@ -88,59 +89,65 @@ pub(super) async fn choose(
     }
     let is_paid = |flow: &Flow| flow.batch.is_none_or(|batch| !spent.contains(&batch));
     queues.extend(set.writes.queues.iter().map(|(name, settings)| (name.clone(), *settings)));
-    if conn.dialect() == Dialect::Postgres
+    if conn.dialect() == SqlDialect::Postgres
         && let Some(known) = set.cursor.fresh_flows()
     {
         let flows: Result<Vec<_>, StoreError> =
-            known.iter().map(|(text, place)| Ok((flow_of(text)?, *place))).collect();
+            known.iter().map(|(text, place)| Ok((parse_flow(text)?, *place))).collect();
         let flows = flows?.into_iter().filter(|(flow, _): &(Flow, _)| is_paid(flow)).collect();
-        let chosen = choose_of(set, conn, request, (flows, &queues), wanted, now).await?;
-        if !chosen.is_empty() || !set.cursor.may_rescan() {
+        let chosen = choose_from_flows(set, conn, request, (flows, &queues), wanted, now).await?;
+        if !chosen.is_empty() || !set.cursor.can_rescan() {
             return Ok(chosen);
         }
     }
     let started = Instant::now();
-    let flows = flows(conn).await?;
+    let flows = list_flows(conn).await?;
     set.cursor.record_scan(flows.iter().map(ToString::to_string), started.elapsed());
-    let flows = flows.into_iter().filter(is_paid).map(|flow| (flow, BEGINNING)).collect();
-    let chosen = choose_of(set, conn, request, (flows, &queues), wanted, now).await?;
+    let flows = flows.into_iter().filter(is_paid).map(|flow| (flow, FLOW_START)).collect();
+    let chosen = choose_from_flows(set, conn, request, (flows, &queues), wanted, now).await?;
     set.cursor.record_scan_time(started.elapsed());
     Ok(chosen)
 }
 
 /// What the choice has come to, over several looks.
 #[derive(Default)]
-struct Chosen {
+struct ChosenTasks {
     tasks: Vec<TaskId>,
     /// Flow of each, and what it must not run beside.
-    taken: Vec<(Flow, Option<Concurrency>)>,
+    taken: Vec<(Flow, Option<ConcurrencyLimit>)>,
 }
 
-type Queues = HashMap<QueueName, QueueSettings>;
+type QueueSettingsByName = HashMap<QueueName, QueueSettings>;
 
-async fn choose_of(
+async fn choose_from_flows(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     request: &LeaseRequest,
-    (flows, queues): (Vec<(Flow, PlaceInFlow)>, &Queues),
+    (flows, queues): (Vec<(Flow, FlowPosition)>, &QueueSettingsByName),
     wanted: usize,
     now: Timestamp,
 ) -> Result<Vec<TaskId>, TransactionError> {
-    let mut flows: Vec<(Flow, PlaceInFlow)> =
-        flows.into_iter().filter(|(flow, _)| serves(request, flow, queues)).collect();
-    if request.queues.is_empty() && flows.iter().any(|(flow, _)| flow.queue.is_of_one()) {
+    let mut flows: Vec<(Flow, FlowPosition)> =
+        flows.into_iter().filter(|(flow, _)| can_serve_flow(request, flow, queues)).collect();
+    if request.queues.is_empty() && flows.iter().any(|(flow, _)| flow.queue.is_single_task()) {
         let claimed = claimed_queues(set, conn, now).await?;
         flows.retain(|(flow, _)| !claimed.contains(&flow.queue));
     }
-    let kept_away = request.faults.iter().filter_map(WorkerFault::task_kept_away).collect();
-    let mut looking = Looking { full: Vec::new(), running: None, kept_away, chosen: Chosen::default() };
-    let is_limited = |(flow, _): &(Flow, _)| limit_of(queues, flow).is_some();
+    let kept_away = request.faults.iter().filter_map(WorkerFault::excluded_task).collect();
+    let mut looking = TaskSearch {
+        full_keys: Vec::new(),
+        running: None,
+        excluded_tasks: kept_away,
+        chosen: ChosenTasks::default(),
+    };
+    let is_limited = |(flow, _): &(Flow, _)| running_limit(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
         // Nothing is read of flows whose queue is full.
         let running = count_running(set, conn, true).await?;
-        flows
-            .retain(|(flow, _)| limit_of(queues, flow).is_none_or(|max| running.of_queue(&flow.queue) < max));
-        looking.running = Some((running, Read::Limits));
+        flows.retain(|(flow, _)| {
+            running_limit(queues, flow).is_none_or(|max| running.running_in_queue(&flow.queue) < max)
+        });
+        looking.running = Some((running, RequiredReads::RunningUnderLock));
     }
     if flows.len() > FLOWS_MAX {
         let first = set.cursor.next_window % flows.len();
@@ -148,7 +155,7 @@ async fn choose_of(
         set.cursor.next_window = first + FLOWS_MAX;
     }
     for window in flows.chunks(FLOWS_MAX) {
-        look_at(set, conn, (window, queues), &mut looking, wanted, now).await?;
+        search_flows(set, conn, (window, queues), &mut looking, wanted, now).await?;
         if looking.chosen.tasks.len() >= wanted {
             break;
         }
@@ -156,39 +163,40 @@ async fn choose_of(
     Ok(looking.chosen.tasks)
 }
 
-fn limit_of(queues: &Queues, flow: &Flow) -> Option<u32> {
+fn running_limit(queues: &QueueSettingsByName, flow: &Flow) -> Option<u32> {
     queues.get(&flow.queue).and_then(|settings| settings.running_max)
 }
 
 /// What is known while a request looks for tasks.
-struct Looking {
+struct TaskSearch {
     /// Concurrency keys of which no more may run.
-    full: Vec<String>,
-    running: Option<(Running, Read)>,
+    full_keys: Vec<String>,
+    running: Option<(RunningCounts, RequiredReads)>,
     /// Tasks that a fault of the worker keeps away from it, at most [`docket_schema::wire::FAULTS_MAX`].
-    kept_away: Vec<TaskId>,
-    chosen: Chosen,
+    excluded_tasks: Vec<TaskId>,
+    chosen: ChosenTasks,
 }
 
 /// Chooses of some flows, over several looks.
-async fn look_at(
+async fn search_flows(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
-    (flows, queues): (&[(Flow, PlaceInFlow)], &Queues),
-    looking: &mut Looking,
+    conn: &mut DbConn<'_>,
+    (flows, queues): (&[(Flow, FlowPosition)], &QueueSettingsByName),
+    looking: &mut TaskSearch,
     wanted: usize,
     now: Timestamp,
 ) -> Result<(), TransactionError> {
-    let Looking { full, running, kept_away, chosen } = looking;
-    for look in 0..LOOKS_MAX {
+    let TaskSearch { full_keys: full, running, excluded_tasks: kept_away, chosen } = looking;
+    for look in 0..PASSES_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
         // Behind tasks that are kept back there may be many more of them: each look sees further.
-        let further = each.saturating_mul(FURTHER.saturating_pow(look)).min(SEEN_MAX).max(each);
+        let further =
+            each.saturating_mul(LOOKAHEAD_FACTOR.saturating_pow(look)).min(CANDIDATES_PER_FLOW_MAX).max(each);
         let limit = further + set.writes.tasks.len() + chosen.tasks.len() + kept_away.len();
-        let (mut heads, more) = match seen_heads(set, flows, further).filter(|_| look == 0) {
+        let (mut heads, more) = match cached_heads(set, flows, further).filter(|_| look == 0) {
             Some(seen) => seen,
-            None => look_at_heads(set, conn, flows, full, limit).await?,
+            None => load_heads(set, conn, flows, full, limit).await?,
         };
         for head in &mut heads {
             head.candidates.retain(|one| {
@@ -197,21 +205,23 @@ async fn look_at(
                     && !kept_away.contains(&one.task)
             });
         }
-        let wants = Read::for_choice(&heads, queues);
+        let wants = RequiredReads::for_choice(&heads, queues);
         if running.as_ref().is_none_or(|(_, read)| *read < wants) {
             let mut counted = match wants {
-                Read::Nothing => Running::default(),
-                Read::Running | Read::Limits => count_running(set, conn, wants == Read::Limits).await?,
+                RequiredReads::Nothing => RunningCounts::default(),
+                RequiredReads::Running | RequiredReads::RunningUnderLock => {
+                    count_running(set, conn, wants == RequiredReads::RunningUnderLock).await?
+                }
             };
             for (flow, shared) in &chosen.taken {
-                counted.add(flow, shared.as_ref(), now);
+                counted.add_task(flow, shared.as_ref(), now);
             }
             *running = Some((counted, wants));
         }
         let Some((running, _)) = running.as_mut() else { break };
         let shares = FairShares { running, turns: &mut set.cursor.turns };
-        let choice = decide::choose(&heads, queues, shares, left, now);
-        let gained = !choice.tasks.is_empty() || choice.kept_back;
+        let choice = decide::choose_tasks(&heads, queues, shares, left, now);
+        let gained = !choice.tasks.is_empty() || choice.has_skipped;
         for head in &heads {
             let taken = head.candidates.iter().filter(|one| choice.tasks.contains(&one.task));
             chosen.taken.extend(taken.map(|one| (head.flow.clone(), one.concurrency.clone())));
@@ -227,9 +237,9 @@ async fn look_at(
 
 /// Heads that another request of this batch has read, where at least `enough` of each are left of them, or all there
 /// are; and whether there are more. A request alone reads for itself.
-fn seen_heads(
+fn cached_heads(
     set: &WorkingSet,
-    flows: &[(Flow, PlaceInFlow)],
+    flows: &[(Flow, FlowPosition)],
     enough: usize,
 ) -> Option<(Vec<FlowHead>, bool)> {
     let seen = set.lease_reads.heads.as_ref()?;
@@ -250,18 +260,22 @@ fn seen_heads(
 }
 
 /// Reads heads, and whether there is more behind them; for the other requests of the batch as well.
-async fn look_at_heads(
+async fn load_heads(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
-    flows: &[(Flow, PlaceInFlow)],
+    conn: &mut DbConn<'_>,
+    flows: &[(Flow, FlowPosition)],
     full: &[String],
     limit: usize,
 ) -> Result<(Vec<FlowHead>, bool), TransactionError> {
-    let others = if set.lease_reads.requests > 1 { set.lease_reads.wanted.min(SEEN_MAX) } else { 0 };
+    let others = if set.lease_reads.requests > 1 {
+        set.lease_reads.leases_wanted.min(CANDIDATES_PER_FLOW_MAX)
+    } else {
+        0
+    };
     let limit = limit + if full.is_empty() { others / flows.len() } else { 0 };
-    let heads = heads(conn, flows, full, limit).await?;
+    let heads = read_heads(conn, flows, full, limit).await?;
     if full.is_empty() {
-        if conn.dialect() == Dialect::Postgres {
+        if conn.dialect() == SqlDialect::Postgres {
             for head in &heads {
                 let first = head.candidates.first().map(|first| (first.rank, first.task));
                 set.cursor.move_to(&head.flow.to_string(), first);
@@ -269,10 +283,10 @@ async fn look_at_heads(
         }
         if others > 0 {
             let flows = flows.iter().map(|(flow, _)| flow.clone()).collect();
-            set.lease_reads.heads = Some(SeenHeads { flows, heads: heads.clone(), limit });
+            set.lease_reads.heads = Some(CachedHeads { flows, heads: heads.clone(), limit });
             let near: Vec<TaskId> =
                 heads.iter().flat_map(|head| head.candidates.iter().map(|one| one.task)).collect();
-            if near.len() <= NEAR * set.lease_reads.wanted {
+            if near.len() <= FULL_READ_FACTOR * set.lease_reads.leases_wanted {
                 set.load_tasks(conn, &near).await?;
             }
         }
@@ -283,21 +297,21 @@ async fn look_at_heads(
 
 /// What must be known of what runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Read {
+enum RequiredReads {
     Nothing,
     Running,
     /// Under the lock of those who choose under a limit.
-    Limits,
+    RunningUnderLock,
 }
 
-impl Read {
-    fn for_choice(heads: &[FlowHead], queues: &Queues) -> Self {
+impl RequiredReads {
+    fn for_choice(heads: &[FlowHead], queues: &QueueSettingsByName) -> Self {
         let limited = heads.iter().any(|head| {
-            limit_of(queues, &head.flow).is_some()
+            running_limit(queues, &head.flow).is_some()
                 || head.candidates.iter().any(|one| one.concurrency.is_some())
         });
         if limited {
-            return Self::Limits;
+            return Self::RunningUnderLock;
         }
         let several = heads.iter().filter(|head| !head.candidates.is_empty()).count() > 1;
         if several { Self::Running } else { Self::Nothing }
@@ -305,38 +319,38 @@ impl Read {
 }
 
 /// Whether a worker may take tasks of a flow at all.
-fn serves(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, QueueSettings>) -> bool {
+fn can_serve_flow(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueName, QueueSettings>) -> bool {
     let paused = queues.get(&flow.queue).is_some_and(|settings| settings.paused);
     !paused
         && (request.queues.is_empty() || request.queues.contains(&flow.queue))
         && (request.engines.is_empty() || request.engines.iter().any(|engine| engine.name == flow.engine))
-        && request.labels.satisfy(&flow.selector)
-        && !request.faults.iter().any(|fault| fault.keeps_away(flow))
+        && request.labels.matches_selector(&flow.selector)
+        && !request.faults.iter().any(|fault| fault.excludes_flow(flow))
 }
 
 /// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
 /// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for [`decide::claim_ms`].
 async fn claimed_queues(
     set: &mut WorkingSet,
-    conn: &mut Conn<'_>,
+    conn: &mut DbConn<'_>,
     now: Timestamp,
 ) -> Result<HashSet<QueueName>, TransactionError> {
-    if let Some(known) = &set.lease_reads.claimed {
+    if let Some(known) = &set.lease_reads.claimed_queues {
         return Ok(known.clone());
     }
     let mut claimed = HashSet::new();
     // Reads the whole table of workers: a row for each that was heard of lately.
     let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
-    let silence_ms = decide::claim_ms(set.lease_reads.lease_ms);
+    let silence_ms = decide::queue_claim_ms(set.lease_reads.lease_ms);
     let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
-    for mut row in conn.rows(sql, vec![Arg::Int(since)]).await? {
-        claimed.extend(read_claims(&row.text(0)?));
+    for mut row in conn.query_rows(sql, vec![SqlArg::Int(since)]).await? {
+        claimed.extend(read_claimed_queues(&row.get_text(0)?));
     }
     // Those that this very batch hears of.
     for about in set.writes.workers.values().filter_map(|worker| worker.about.as_deref()) {
-        claimed.extend(read_claims(about));
+        claimed.extend(read_claimed_queues(about));
     }
-    set.lease_reads.claimed = Some(claimed.clone());
+    set.lease_reads.claimed_queues = Some(claimed.clone());
     Ok(claimed)
 }
 
@@ -349,9 +363,9 @@ struct ClaimingWorker {
 
 /// The queues of one task that a worker names. A row that cannot be read claims nothing: one worker's row must not
 /// keep all others from their work.
-fn read_claims(about: &str) -> Vec<QueueName> {
+fn read_claimed_queues(about: &str) -> Vec<QueueName> {
     match serde_json::from_str::<ClaimingWorker>(about) {
-        Ok(worker) => worker.queues.into_iter().filter(QueueName::is_of_one).collect(),
+        Ok(worker) => worker.queues.into_iter().filter(QueueName::is_single_task).collect(),
         Err(error) => {
             tracing::warn!(%error, "what a worker says of itself cannot be read; it claims no queue");
             Vec::new()
@@ -360,36 +374,38 @@ fn read_claims(about: &str) -> Vec<QueueName> {
 }
 
 /// Each flow of which there are tasks.
-async fn flows(conn: &mut Conn<'_>) -> Result<Vec<Flow>, TransactionError> {
+async fn list_flows(conn: &mut DbConn<'_>) -> Result<Vec<Flow>, TransactionError> {
     let mut flows = Vec::new();
-    for mut row in conn.rows(&flows_sql(conn.dialect()), Vec::new()).await? {
-        flows.push(flow_of(&row.text(0)?)?);
+    for mut row in conn.query_rows(&flows_sql(conn.dialect()), Vec::new()).await? {
+        flows.push(parse_flow(&row.get_text(0)?)?);
     }
     Ok(flows)
 }
 
 /// What is set for queues, and the batches that may use no more: of those no task is leased.
-async fn queues(conn: &mut Conn<'_>) -> Result<(Queues, HashSet<BatchId>), TransactionError> {
-    let (mut queues, mut spent) = (Queues::new(), HashSet::new());
+async fn load_queue_settings(
+    conn: &mut DbConn<'_>,
+) -> Result<(QueueSettingsByName, HashSet<BatchId>), TransactionError> {
+    let (mut queues, mut spent) = (QueueSettingsByName::new(), HashSet::new());
     let sql = "SELECT name, paused, running_max, NULL FROM queues UNION ALL \
                SELECT '', 0, NULL, batch FROM batch_budgets WHERE spent IS NOT NULL";
-    for mut row in conn.rows(sql, Vec::new()).await? {
-        if let Some(batch) = row.fixed_or_null(3)? {
+    for mut row in conn.query_rows(sql, Vec::new()).await? {
+        if let Some(batch) = row.get_array_or_null(3)? {
             spent.insert(BatchId(Uuid::from_bytes(batch)));
             continue;
         }
-        let text = row.text(0)?;
-        let name = text.parse().map_err(|_| corrupt(format!("a queue named `{text}`")))?;
-        let running_max = row.int_or_null(2)?.and_then(|max| u32::try_from(max).ok());
-        queues.insert(name, QueueSettings { paused: row.int(1)? != 0, running_max });
+        let text = row.get_text(0)?;
+        let name = text.parse().map_err(|_| corrupt_error(format!("a queue named `{text}`")))?;
+        let running_max = row.get_i64_or_null(2)?.and_then(|max| u32::try_from(max).ok());
+        queues.insert(name, QueueSettings { paused: row.get_i64(1)? != 0, running_max });
     }
     Ok((queues, spent))
 }
 
 /// The first tasks of each flow by rank from its place on, without those whose concurrency key is among `full`.
-async fn heads(
-    conn: &mut Conn<'_>,
-    flows: &[(Flow, PlaceInFlow)],
+async fn read_heads(
+    conn: &mut DbConn<'_>,
+    flows: &[(Flow, FlowPosition)],
     full: &[String],
     limit: usize,
 ) -> Result<Vec<FlowHead>, TransactionError> {
@@ -398,48 +414,53 @@ async fn heads(
         flows.iter().map(|(flow, _)| FlowHead { flow: flow.clone(), candidates: Vec::new() }).collect();
     let but = match full {
         [] => String::new(),
-        _ => format!(" AND (t.concurrency_key IS NULL OR NOT {})", dialect.any_text("t.concurrency_key", 5)),
+        _ => format!(
+            " AND (t.concurrency_key IS NULL OR NOT {})",
+            dialect.any_text_sql("t.concurrency_key", 5)
+        ),
     };
-    let with_full = |mut args: Vec<Arg>| {
+    let with_full = |mut args: Vec<SqlArg>| {
         if !full.is_empty() {
-            args.push(Arg::Texts(full.to_vec()));
+            args.push(SqlArg::Texts(full.to_vec()));
         }
         args
     };
-    let id_of = |place: &PlaceInFlow| place.1.0.as_bytes().to_vec();
+    let id_of = |place: &FlowPosition| place.1.0.as_bytes().to_vec();
     match (dialect, flows) {
-        (Dialect::Sqlite, _) | (Dialect::Postgres, [_]) => {
-            let lock = if dialect == Dialect::Postgres { " FOR UPDATE SKIP LOCKED" } else { "" };
+        (SqlDialect::Sqlite, _) | (SqlDialect::Postgres, [_]) => {
+            let lock = if dialect == SqlDialect::Postgres { " FOR UPDATE SKIP LOCKED" } else { "" };
             let sql = format!(
-                "SELECT {CANDIDATE} FROM tasks t WHERE t.state = 'available' AND t.flow = $1 \
+                "SELECT {CANDIDATE_COLUMNS} FROM tasks t WHERE t.state = 'available' AND t.flow = $1 \
                  AND (t.rank, t.id) >= ($3, $4){but} ORDER BY t.rank, t.id LIMIT $2{lock}"
             );
             for (head, (flow, place)) in heads.iter_mut().zip(flows) {
-                let flow = Arg::Text(flow.to_string());
-                let args = vec![flow, Arg::Int(limit as i64), Arg::Int(place.0), Arg::Blob(id_of(place))];
-                for mut row in conn.rows(&sql, with_full(args)).await? {
-                    head.candidates.push(candidate(&mut row)?);
+                let flow = SqlArg::Text(flow.to_string());
+                let args =
+                    vec![flow, SqlArg::Int(limit as i64), SqlArg::Int(place.0), SqlArg::Blob(id_of(place))];
+                for mut row in conn.query_rows(&sql, with_full(args)).await? {
+                    head.candidates.push(read_candidate(&mut row)?);
                 }
             }
         }
-        (Dialect::Postgres, _) => {
+        (SqlDialect::Postgres, _) => {
             let sql = format!(
-                "SELECT {CANDIDATE}, f.nth FROM unnest($1::text[], $3::bigint[], $4::bytea[]) WITH ORDINALITY \
+                "SELECT {CANDIDATE_COLUMNS}, f.nth FROM unnest($1::text[], $3::bigint[], $4::bytea[]) WITH ORDINALITY \
                  AS f(flow, rank, id, nth) CROSS JOIN LATERAL (SELECT t.* FROM tasks t \
                  WHERE t.state = 'available' AND t.flow = f.flow AND (t.rank, t.id) >= (f.rank, f.id){but} \
                  ORDER BY t.rank, t.id LIMIT $2 FOR UPDATE SKIP LOCKED) t"
             );
             let args = vec![
-                Arg::Texts(flows.iter().map(|(flow, _)| flow.to_string()).collect()),
-                Arg::Int(limit as i64),
-                Arg::IntColumn(flows.iter().map(|(_, place)| Some(place.0)).collect()),
-                Arg::BlobColumn(flows.iter().map(|(_, place)| Some(id_of(place))).collect()),
+                SqlArg::Texts(flows.iter().map(|(flow, _)| flow.to_string()).collect()),
+                SqlArg::Int(limit as i64),
+                SqlArg::IntColumn(flows.iter().map(|(_, place)| Some(place.0)).collect()),
+                SqlArg::BlobColumn(flows.iter().map(|(_, place)| Some(id_of(place))).collect()),
             ];
-            for mut row in conn.rows(&sql, with_full(args)).await? {
-                let nth = usize::try_from(row.int(6)?).unwrap_or(0);
-                let head =
-                    heads.get_mut(nth.wrapping_sub(1)).ok_or_else(|| corrupt("a flow's place".to_owned()))?;
-                head.candidates.push(candidate(&mut row)?);
+            for mut row in conn.query_rows(&sql, with_full(args)).await? {
+                let nth = usize::try_from(row.get_i64(6)?).unwrap_or(0);
+                let head = heads
+                    .get_mut(nth.wrapping_sub(1))
+                    .ok_or_else(|| corrupt_error("a flow's place".to_owned()))?;
+                head.candidates.push(read_candidate(&mut row)?);
             }
             for head in &mut heads {
                 head.candidates.sort_by_key(|one| (one.rank, one.task));
@@ -449,12 +470,12 @@ async fn heads(
     Ok(heads)
 }
 
-fn candidate(row: &mut Row) -> Result<Candidate, StoreError> {
-    Ok(Candidate {
-        task: TaskId(row.uuid(0)?),
-        rank: row.int(1)?,
-        priority: i16::try_from(row.int(2)?).map_err(|_| corrupt("a priority".to_owned()))?,
-        available_at: Timestamp(row.int(3)?),
+fn read_candidate(row: &mut SqlRow) -> Result<LeaseCandidate, StoreError> {
+    Ok(LeaseCandidate {
+        task: TaskId(row.get_uuid(0)?),
+        rank: row.get_i64(1)?,
+        priority: i16::try_from(row.get_i64(2)?).map_err(|_| corrupt_error("a priority".to_owned()))?,
+        available_at: Timestamp(row.get_i64(3)?),
         concurrency: read_concurrency(row, 4)?,
     })
 }
@@ -466,17 +487,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_worker_row_claims_nothing_and_the_rest_of_a_row_does_not_matter() {
-        let own = QueueName::of_one(TaskId(Uuid::from_u128(1)));
+    fn unreadable_worker_row_claims_no_queue_and_unknown_fields_are_ignored() {
+        let own = QueueName::for_single_task(TaskId(Uuid::from_u128(1)));
         let about = format!(r#"{{"queues":["{own}","default"],"faults":[{{"kind":"of a later version"}}]}}"#);
-        assert_eq!(read_claims(&about), [own]);
+        assert_eq!(read_claimed_queues(&about), [own]);
         for unreadable in ["", "[]]", r#"{"queues":["not a name"]}"#] {
-            assert!(read_claims(unreadable).is_empty(), "{unreadable}");
+            assert!(read_claimed_queues(unreadable).is_empty(), "{unreadable}");
         }
     }
 
     #[test]
-    fn sqlite_steps_from_flow_to_flow() {
+    fn sqlite_finds_flows_by_index_seeks() {
         let conn = rusqlite::Connection::open_in_memory().expect("memory opens");
         for migration in migrations::SQLITE {
             conn.execute_batch(migration.sql).expect("migrates");
@@ -486,10 +507,10 @@ mod tests {
             let steps = plan.query_map([], |row| row.get::<_, String>(3)).expect("explains");
             steps.collect::<Result<Vec<_>, _>>().expect("explains").join("\n")
         };
-        let plan = plan_of(&flows_sql(Dialect::Sqlite));
+        let plan = plan_of(&flows_sql(SqlDialect::Sqlite));
         assert!(plan.contains("USING COVERING INDEX tasks_leasable (flow>?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
         // What it would do by itself, or this says nothing.
-        assert!(plan_of(&flows_sql(Dialect::Postgres)).contains("TEMP B-TREE"));
+        assert!(plan_of(&flows_sql(SqlDialect::Postgres)).contains("TEMP B-TREE"));
     }
 }

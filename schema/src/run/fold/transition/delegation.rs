@@ -1,53 +1,53 @@
 //! Calls that give work away to child tasks, and the answers of these.
 
 use crate::{
-    message::Part,
+    message::MessagePart,
     run::{
-        events::inbox::{BlockedWhy, ChildAnswered, Delegated},
-        state::{run_state::RunState, stage::Stage},
+        events::control_events::{BlockedReason, ChildAnswered, Delegated},
+        state::{run_stage::RunStage, run_state::RunState},
     },
 };
 
 impl RunState {
-    pub(super) fn gave_away(&mut self, event: Delegated) {
-        self.delegation.made += 1;
+    pub(super) fn apply_delegated(&mut self, event: Delegated) {
+        self.delegation.children_created += 1;
         if let Some(at) = self.open_tools.iter().position(|(open, _)| open.call == event.call) {
-            self.delegation.out.push(self.open_tools.remove(at));
-            if self.open_tools.is_empty() && self.stage == Stage::Tools {
-                self.stage = Stage::Deciding;
+            self.delegation.waiting_calls.push(self.open_tools.remove(at));
+            if self.open_tools.is_empty() && self.stage == RunStage::Tools {
+                self.stage = RunStage::Deciding;
             }
         }
-        self.children.insert(event.call, event.child);
+        self.child_tasks.insert(event.call, event.child);
     }
 
-    pub(super) fn child_answered(&mut self, event: ChildAnswered) -> Result<(), String> {
-        if self.children.remove(&event.call).is_none() {
+    pub(super) fn apply_child_answered(&mut self, event: ChildAnswered) -> Result<(), String> {
+        if self.child_tasks.remove(&event.call).is_none() {
             return Err(format!(": {} waits for no child", event.call));
         }
-        if self.delegation.out.iter().any(|(open, _)| open.call == event.call) {
-            self.delegation.answers.push(event);
+        if self.delegation.waiting_calls.iter().any(|(open, _)| open.call == event.call) {
+            self.delegation.child_answers.push(event);
         } else {
             // Logs from before a call was open meanwhile: the answer is the result.
             let (content, is_error) = (event.content, event.is_error);
-            let part = Part::ToolResult { call: event.call.clone(), content, is_error };
-            self.transcript.result(&event.call, part);
+            let part = MessagePart::ToolResult { call: event.call.clone(), content, is_error };
+            self.transcript.add_result(&event.call, part);
         }
-        let waits = self.asked.as_ref().is_none_or(|asked| asked.why == BlockedWhy::Child);
-        if self.stage == Stage::Blocked && self.children.is_empty() && waits {
-            self.asked = None;
-            self.stage = Stage::Deciding;
+        let waits = self.blocker.as_ref().is_none_or(|asked| asked.why == BlockedReason::Child);
+        if self.stage == RunStage::Blocked && self.child_tasks.is_empty() && waits {
+            self.blocker = None;
+            self.stage = RunStage::Deciding;
         }
-        self.take_back();
+        self.reopen_delegated_calls();
         Ok(())
     }
 
     /// Calls that waited for children are open again once none is out.
-    pub(super) fn take_back(&mut self) {
-        let moves = matches!(self.stage, Stage::Deciding | Stage::Tools);
-        if moves && self.children.is_empty() && !self.delegation.out.is_empty() {
+    pub(super) fn reopen_delegated_calls(&mut self) {
+        let moves = matches!(self.stage, RunStage::Deciding | RunStage::Tools);
+        if moves && self.child_tasks.is_empty() && !self.delegation.waiting_calls.is_empty() {
             // Before those that are still to be given away: they were asked for before them.
-            self.open_tools.splice(0..0, self.delegation.out.drain(..));
-            self.stage = Stage::Tools;
+            self.open_tools.splice(0..0, self.delegation.waiting_calls.drain(..));
+            self.stage = RunStage::Tools;
         }
     }
 }

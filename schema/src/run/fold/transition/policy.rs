@@ -1,26 +1,26 @@
 //! A policy that is changed while its run works.
 
 use crate::policy::Policy;
-use crate::run::{events::inbox::PolicyChanged, state::run_state::RunState};
+use crate::run::{events::control_events::PolicyChanged, state::run_state::RunState};
 
 impl RunState {
-    pub(super) fn policy_changed(&mut self, event: PolicyChanged) {
+    pub(super) fn apply_policy_changed(&mut self, event: PolicyChanged) {
         self.policy = Some(event.policy);
         match event.rules {
-            Some(rules) if event.of_task && self.pins.is_none() => self.policy_wanted = Some(rules),
-            Some(rules) if event.of_task => self.tasks_policy(rules),
+            Some(rules) if event.of_task && self.pins.is_none() => self.requested_policy = Some(rules),
+            Some(rules) if event.of_task => self.replace_task_policy(rules),
             rules => self.policies = rules.into_iter().collect(),
         }
     }
 
     /// The first policy is the worker's, and no other ever widens it: where it has none that stands there, too.
-    pub(super) fn tasks_policy(&mut self, rules: Policy) {
+    pub(super) fn replace_task_policy(&mut self, rules: Policy) {
         self.policies.truncate(1);
         if self.policies.is_empty() {
             self.policies.push(Policy::default());
         }
         self.policies.push(rules);
-        self.permits.forget_rules();
+        self.approvals.clear_rules();
     }
 }
 
@@ -28,56 +28,57 @@ impl RunState {
 mod tests {
     use super::*;
     use crate::run::{
-        events::event::RunEvent,
-        tests::{folded, started},
+        events::run_event::RunEvent,
+        tests::{fold_events, run_started},
     };
-    use crate::{content::BlobRef, policy::Ruling};
+    use crate::{content::BlobRef, policy::RuleVerdict};
 
-    fn policy(default: Ruling) -> Policy {
+    fn policy(default: RuleVerdict) -> Policy {
         Policy { default, ..Policy::default() }
     }
 
-    fn changed(default: Ruling, of_task: bool) -> RunEvent {
+    fn policy_changed(default: RuleVerdict, of_task: bool) -> RunEvent {
         let rules = Some(policy(default));
-        PolicyChanged { policy: BlobRef::of(b"policy"), rules, of_task, by: String::new() }.into()
+        PolicyChanged { policy: BlobRef::for_bytes(b"policy"), rules, of_task, by: String::new() }.into()
     }
 
     /// A start with these policies pinned.
-    fn start(policies: &[Ruling]) -> RunEvent {
-        let RunEvent::RunStarted(mut start) = started() else { panic!("a start") };
+    fn run_started(policies: &[RuleVerdict]) -> RunEvent {
+        let RunEvent::RunStarted(mut start) = run_started() else { panic!("a start") };
         start.policies = policies.iter().map(|default| policy(*default)).collect();
         start.into()
     }
 
     #[test]
-    fn a_tasks_policy_is_replaced_and_a_workers_never() {
-        use Ruling::{Allow, Ask, Deny};
-        let cases: [(&[RunEvent], &[Ruling]); 7] = [
-            (&[start(&[])], &[]),
-            (&[start(&[]), changed(Ask, true)], &[Allow, Ask]),
-            (&[start(&[Deny]), changed(Ask, true)], &[Deny, Ask]),
-            (&[start(&[Deny, Allow]), changed(Ask, true)], &[Deny, Ask]),
-            (&[start(&[Deny]), changed(Ask, true), changed(Allow, true)], &[Deny, Allow]),
+    fn task_policy_is_replaced_but_worker_policy_never_is() {
+        use RuleVerdict::{Allow, Ask, Deny};
+        let cases: [(&[RunEvent], &[RuleVerdict]); 7] = [
+            (&[run_started(&[])], &[]),
+            (&[run_started(&[]), policy_changed(Ask, true)], &[Allow, Ask]),
+            (&[run_started(&[Deny]), policy_changed(Ask, true)], &[Deny, Ask]),
+            (&[run_started(&[Deny, Allow]), policy_changed(Ask, true)], &[Deny, Ask]),
+            (&[run_started(&[Deny]), policy_changed(Ask, true), policy_changed(Allow, true)], &[Deny, Allow]),
             // It was said before the worker began.
-            (&[changed(Ask, true), start(&[Deny, Allow])], &[Deny, Ask]),
+            (&[policy_changed(Ask, true), run_started(&[Deny, Allow])], &[Deny, Ask]),
             // As logs have it from before a task had a policy of its own.
-            (&[start(&[Deny]), changed(Ask, false)], &[Ask]),
+            (&[run_started(&[Deny]), policy_changed(Ask, false)], &[Ask]),
         ];
         for (events, expected) in cases {
             let events: Vec<(u32, RunEvent)> = events.iter().cloned().map(|event| (0, event)).collect();
-            let found: Vec<Ruling> = folded(&events).policies.iter().map(|policy| policy.default).collect();
+            let found: Vec<RuleVerdict> =
+                fold_events(&events).policies.iter().map(|policy| policy.default).collect();
             assert_eq!(found, expected, "{events:?}");
         }
     }
 
     #[test]
-    fn what_was_always_allowed_is_asked_again_under_another_policy() {
-        use crate::{content::Content, message::CallId, run::AboutCall};
-        let mut state = folded(&[(0, start(&[Ruling::Allow]))]);
-        let about = AboutCall { call: CallId("t1-0".to_owned()), rule: "r".to_owned() };
-        state.permits.record(about, &Content::Text("always".to_owned())).expect("an answer");
-        assert!(state.permits.always("r"));
-        state.tasks_policy(policy(Ruling::Ask));
-        assert!(!state.permits.always("r"));
+    fn rule_approvals_end_when_the_policy_changes() {
+        use crate::{content::Content, message::CallId, run::BlockedCall};
+        let mut state = fold_events(&[(0, run_started(&[RuleVerdict::Allow]))]);
+        let about = BlockedCall { call: CallId("t1-0".to_owned()), rule: "r".to_owned() };
+        state.approvals.record(about, &Content::Text("always".to_owned())).expect("an answer");
+        assert!(state.approvals.is_rule_approved("r"));
+        state.replace_task_policy(policy(RuleVerdict::Ask));
+        assert!(!state.approvals.is_rule_approved("r"));
     }
 }

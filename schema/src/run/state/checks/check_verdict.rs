@@ -79,11 +79,11 @@ pub struct BaseResult<'a> {
 
 /// Whether tests that failed before the run may fail at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OldFailures {
+pub enum OldFailurePolicy {
     /// They may: docket found the tests by itself.
     Excused,
     /// They may not: a person named the tests and wants them to pass.
-    Held,
+    NotExcused,
 }
 
 /// The verdict of a check on the run.
@@ -96,7 +96,7 @@ pub enum CheckVerdict {
     /// It fails, and the model is to correct that.
     Failed,
     /// It ran before, or came further, and does not run now: the model is to correct that.
-    Lost,
+    NoLongerRuns,
     /// It decides nothing: the run is unverified.
     Undecided,
 }
@@ -108,35 +108,35 @@ impl CheckVerdict {
         match self {
             Self::Passed => "passed",
             Self::Excused => "excused",
-            Self::Failed | Self::Lost => "failed",
+            Self::Failed | Self::NoLongerRuns => "failed",
             Self::Undecided => "unverified",
         }
     }
 
     /// The verdict where the check is a linter: one that ran neither before the run nor at its end judges nothing.
     #[must_use]
-    pub const fn of_linter(self) -> Self {
+    pub const fn for_linter(self) -> Self {
         match self {
             Self::Undecided => Self::Excused,
-            Self::Passed | Self::Excused | Self::Failed | Self::Lost => self,
+            Self::Passed | Self::Excused | Self::Failed | Self::NoLongerRuns => self,
         }
     }
 
     /// Whether the work goes back to the model.
     #[must_use]
-    pub const fn fails(self) -> bool {
-        matches!(self, Self::Failed | Self::Lost)
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::NoLongerRuns)
     }
 }
 
 /// Decides the verdict of a check on the run. `base` is `None` where it was not run on the untouched tree.
 #[must_use]
-pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFailurePolicy) -> CheckVerdict {
     match &end.outcome {
         CheckOutcome::Passed => CheckVerdict::Passed,
         CheckOutcome::Failed => {
             let known = |base: &CheckResult| end.failing.is_subset(&base.failing);
-            let named = end.names_all && old == OldFailures::Excused;
+            let named = end.names_all && old == OldFailurePolicy::Excused;
             let excused = named && base.is_some_and(|base| base.result.names_all && known(base.result));
             if excused { CheckVerdict::Excused } else { CheckVerdict::Failed }
         }
@@ -147,15 +147,15 @@ pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFai
 /// What this worker lacks for a check that ran at another worker on the untouched tree, if that is why the check does
 /// not run: a fault of this worker. Not what the run itself may have put out of reach.
 #[must_use]
-pub fn lacking_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckResult) -> Option<&'a NotRun> {
-    let lacks = |why: &&NotRun| is_of_place(why) && why.missing.is_some() && !why.by_run;
+pub fn missing_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckResult) -> Option<&'a NotRun> {
+    let lacks = |why: &&NotRun| is_worker_dependent(why) && why.missing.is_some() && !why.by_run;
     let ran_elsewhere =
         base.is_some_and(|base| !base.same_worker && base.result.progress() > CheckProgress::NoRunner);
     end.not_run().filter(lacks).filter(|_| ran_elsewhere)
 }
 
 /// Whether a check lacks what is installed at a worker.
-fn is_of_place(why: &NotRun) -> bool {
+fn is_worker_dependent(why: &NotRun) -> bool {
     why.cause.progress() == CheckProgress::NoRunner
 }
 
@@ -170,24 +170,24 @@ fn decide_not_run(base: Option<BaseResult<'_>>, end: &CheckResult, why: &NotRun)
     }
     // A base whose sandbox did not start says as little as none, and so does one of another worker where it is asked what
     // is installed.
-    let base = base.filter(|base| base.same_worker || !is_of_place(why)).map(|base| base.result);
+    let base = base.filter(|base| base.same_worker || !is_worker_dependent(why)).map(|base| base.result);
     let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
         // What the run cannot install is not for its model to correct; all else may be its own doing.
-        let is_outside = is_of_place(why) && !why.by_run;
+        let is_outside = is_worker_dependent(why) && !why.by_run;
         return if is_outside { CheckVerdict::Undecided } else { CheckVerdict::Failed };
     };
     if end.progress() < base.progress() {
-        return CheckVerdict::Lost;
+        return CheckVerdict::NoLongerRuns;
     }
-    if end.progress() == CheckProgress::NotCollected && loads_less(base, why) {
-        return CheckVerdict::Lost;
+    if end.progress() == CheckProgress::NotCollected && has_new_load_failures(base, why) {
+        return CheckVerdict::NoLongerRuns;
     }
     // The tests that did run judge.
     if end.failing.is_subset(&base.failing) { CheckVerdict::Undecided } else { CheckVerdict::Failed }
 }
 
 /// Whether something cannot be loaded that could be before. Where the names of either are unknown, it is assumed.
-fn loads_less(base: &CheckResult, now: &NotRun) -> bool {
+fn has_new_load_failures(base: &CheckResult, now: &NotRun) -> bool {
     let Some(before) = base.not_run() else { return true };
     // Where nothing was installed to load them with, nothing was loaded.
     if before.cause.progress() < CheckProgress::NotCollected && before.uncollected.is_empty() {
@@ -202,27 +202,31 @@ fn loads_less(base: &CheckResult, now: &NotRun) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use CheckVerdict::{Excused, Failed, Lost, Passed, Undecided};
+    use CheckVerdict::{Excused, Failed, NoLongerRuns, Passed, Undecided};
 
-    fn ran(failing: &[&str]) -> CheckResult {
+    fn result_with_failures(failing: &[&str]) -> CheckResult {
         let outcome = if failing.is_empty() { CheckOutcome::Passed } else { CheckOutcome::Failed };
         let failing: BTreeSet<String> = failing.iter().map(|name| (*name).to_owned()).collect();
         CheckResult { outcome, names_all: !failing.is_empty(), failing }
     }
 
-    fn stopped(cause: NotRunCause, uncollected: &[&str]) -> CheckResult {
+    fn result_not_run(cause: NotRunCause, uncollected: &[&str]) -> CheckResult {
         let uncollected = uncollected.iter().map(|name| (*name).to_owned()).collect();
-        let why = NotRun { uncollected, ..NotRun::because(cause, "why") };
+        let why = NotRun { uncollected, ..NotRun::new(cause, "why") };
         CheckResult { outcome: CheckOutcome::DidNotRun(why), failing: BTreeSet::new(), names_all: false }
     }
 
     /// The verdict where the base is of the same worker.
-    fn decide(base: Option<&CheckResult>, end: &CheckResult, old: OldFailures) -> CheckVerdict {
+    fn decide_same_worker(
+        base: Option<&CheckResult>,
+        end: &CheckResult,
+        old: OldFailurePolicy,
+    ) -> CheckVerdict {
         decide_check(base.map(|result| BaseResult { result, same_worker: true }), end, old)
     }
 
     /// Each result that a check can have, by name.
-    fn results() -> [(&'static str, CheckResult); 10] {
+    fn sample_results() -> [(&'static str, CheckResult); 10] {
         use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut, Workspace};
         let partly = |mut result: CheckResult, failing: &[&str]| {
             if let CheckOutcome::DidNotRun(why) = &mut result.outcome {
@@ -232,29 +236,71 @@ mod tests {
             result
         };
         [
-            ("passed", ran(&[])),
-            ("old fails", ran(&["old"])),
-            ("new fails", ran(&["new"])),
-            ("no sandbox", stopped(Sandbox, &[])),
-            ("no workspace", stopped(Workspace, &[])),
-            ("no runner", stopped(RunnerMissing, &[])),
-            ("a unloaded", stopped(CollectionFailed, &["a"])),
-            ("b unloaded", stopped(CollectionFailed, &["b"])),
-            ("a unloaded, new fails", partly(stopped(CollectionFailed, &["a"]), &["new"])),
-            ("timed out", stopped(TimedOut, &[])),
+            ("passed", result_with_failures(&[])),
+            ("old fails", result_with_failures(&["old"])),
+            ("new fails", result_with_failures(&["new"])),
+            ("no sandbox", result_not_run(Sandbox, &[])),
+            ("no workspace", result_not_run(Workspace, &[])),
+            ("no runner", result_not_run(RunnerMissing, &[])),
+            ("a unloaded", result_not_run(CollectionFailed, &["a"])),
+            ("b unloaded", result_not_run(CollectionFailed, &["b"])),
+            ("a unloaded, new fails", partly(result_not_run(CollectionFailed, &["a"]), &["new"])),
+            ("timed out", result_not_run(TimedOut, &[])),
         ]
     }
 
     /// Rows are what the check came to before the run, columns what it came to at the end, as in [`results`].
     #[test]
-    fn every_pair_of_results_has_its_verdict() {
+    fn verdict_table_covers_every_pair_of_results() {
         let none: [CheckVerdict; 10] =
             [Passed, Failed, Failed, Undecided, Failed, Undecided, Failed, Failed, Failed, Failed];
         let table: [(&str, [CheckVerdict; 10]); 11] = [
             ("not run", none),
-            ("passed", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
-            ("old fails", [Passed, Excused, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
-            ("new fails", [Passed, Failed, Excused, Undecided, Lost, Lost, Lost, Lost, Lost, Lost]),
+            (
+                "passed",
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                ],
+            ),
+            (
+                "old fails",
+                [
+                    Passed,
+                    Excused,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                ],
+            ),
+            (
+                "new fails",
+                [
+                    Passed,
+                    Failed,
+                    Excused,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                ],
+            ),
             ("no sandbox", none),
             (
                 "no workspace",
@@ -265,108 +311,174 @@ mod tests {
             ),
             (
                 "no runner",
-                [Passed, Failed, Failed, Undecided, Lost, Undecided, Undecided, Undecided, Failed, Undecided],
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    Undecided,
+                    Undecided,
+                    Undecided,
+                    Failed,
+                    Undecided,
+                ],
             ),
             (
                 "a unloaded",
-                [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Failed, Undecided],
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    Undecided,
+                    NoLongerRuns,
+                    Failed,
+                    Undecided,
+                ],
             ),
-            ("b unloaded", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Undecided, Lost, Undecided]),
+            (
+                "b unloaded",
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    Undecided,
+                    NoLongerRuns,
+                    Undecided,
+                ],
+            ),
             (
                 "a unloaded, new fails",
-                [Passed, Failed, Failed, Undecided, Lost, Lost, Undecided, Lost, Undecided, Undecided],
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    Undecided,
+                    NoLongerRuns,
+                    Undecided,
+                    Undecided,
+                ],
             ),
-            ("timed out", [Passed, Failed, Failed, Undecided, Lost, Lost, Lost, Lost, Lost, Undecided]),
+            (
+                "timed out",
+                [
+                    Passed,
+                    Failed,
+                    Failed,
+                    Undecided,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    NoLongerRuns,
+                    Undecided,
+                ],
+            ),
         ];
-        let results = results();
+        let results = sample_results();
         let base = |name: &str| results.iter().find(|(of, _)| *of == name).map(|(_, result)| result);
         for (before, verdicts) in table {
             assert!(before == "not run" || base(before).is_some(), "{before} is listed");
             for ((now, end), verdict) in results.iter().zip(verdicts) {
-                let found = decide(base(before), end, OldFailures::Excused);
+                let found = decide_same_worker(base(before), end, OldFailurePolicy::Excused);
                 assert_eq!(found, verdict, "before: {before}; at the end: {now}");
                 // A person who names the tests wants them to pass; what did not run says as little as ever.
                 let held = if verdict == Excused { Failed } else { verdict };
-                assert_eq!(decide(base(before), end, OldFailures::Held), held, "{before}, {now}");
+                assert_eq!(
+                    decide_same_worker(base(before), end, OldFailurePolicy::NotExcused),
+                    held,
+                    "{before}, {now}"
+                );
             }
         }
     }
 
     #[test]
     fn only_a_check_that_passes_at_the_end_passes() {
-        for (_, base) in results() {
-            for (now, end) in results().iter().filter(|(name, _)| *name != "passed") {
+        for (_, base) in sample_results() {
+            for (now, end) in sample_results().iter().filter(|(name, _)| *name != "passed") {
                 for base in [None, Some(&base)] {
-                    assert_ne!(decide(base, end, OldFailures::Excused), Passed, "{now}");
+                    assert_ne!(decide_same_worker(base, end, OldFailurePolicy::Excused), Passed, "{now}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_linter_that_ran_before_must_run_at_the_end_and_one_that_did_not_judges_nothing() {
-        let missing = stopped(NotRunCause::ProgramMissing, &[]);
+    fn linter_that_ran_before_must_run_at_the_end() {
+        let missing = result_not_run(NotRunCause::ProgramMissing, &[]);
         for (base, verdict) in [
-            (Some(ran(&[])), Lost),
-            (Some(ran(&["old"])), Lost),
+            (Some(result_with_failures(&[])), NoLongerRuns),
+            (Some(result_with_failures(&["old"])), NoLongerRuns),
             (Some(missing.clone()), Excused),
             (None, Excused),
         ] {
-            let found = decide(base.as_ref(), &missing, OldFailures::Held).of_linter();
+            let found =
+                decide_same_worker(base.as_ref(), &missing, OldFailurePolicy::NotExcused).for_linter();
             assert_eq!(found, verdict, "{base:?}");
         }
     }
 
     #[test]
-    fn a_check_that_failed_in_a_workspace_that_cannot_be_cleaned_up_fails_whatever_the_base() {
-        let mut end = ran(&["old"]);
-        let why = NotRun { partly: true, ..NotRun::because(NotRunCause::Workspace, "folders nest too deep") };
+    fn failed_check_stays_failed_when_cleanup_fails() {
+        let mut end = result_with_failures(&["old"]);
+        let why = NotRun { partly: true, ..NotRun::new(NotRunCause::Workspace, "folders nest too deep") };
         end.outcome = CheckOutcome::DidNotRun(why);
-        for (before, base) in results() {
-            assert_eq!(decide(Some(&base), &end, OldFailures::Excused), Failed, "{before}");
+        for (before, base) in sample_results() {
+            assert_eq!(decide_same_worker(Some(&base), &end, OldFailurePolicy::Excused), Failed, "{before}");
         }
-        assert_eq!(decide(None, &end, OldFailures::Excused), Failed);
+        assert_eq!(decide_same_worker(None, &end, OldFailurePolicy::Excused), Failed);
     }
 
     #[test]
-    fn what_the_run_may_have_put_out_of_reach_is_its_own_to_correct() {
-        let mut end = stopped(NotRunCause::ProgramMissing, &[]);
-        assert_eq!(decide(None, &end, OldFailures::Excused), Undecided);
+    fn check_that_the_run_may_have_broken_counts_against_it() {
+        let mut end = result_not_run(NotRunCause::ProgramMissing, &[]);
+        assert_eq!(decide_same_worker(None, &end, OldFailurePolicy::Excused), Undecided);
         if let CheckOutcome::DidNotRun(why) = &mut end.outcome {
             why.by_run = true;
         }
-        assert_eq!(decide(None, &end, OldFailures::Excused), Failed);
+        assert_eq!(decide_same_worker(None, &end, OldFailurePolicy::Excused), Failed);
     }
 
     #[test]
-    fn a_failure_to_load_without_names_is_compared_by_whether_there_were_names() {
-        let unnamed = stopped(NotRunCause::CollectionFailed, &[]);
-        let named = stopped(NotRunCause::CollectionFailed, &["a"]);
-        assert_eq!(decide(Some(&unnamed), &unnamed, OldFailures::Excused), Undecided);
-        assert_eq!(decide(Some(&named), &unnamed, OldFailures::Excused), Lost);
-        assert_eq!(decide(Some(&unnamed), &named, OldFailures::Excused), Lost);
+    fn unnamed_load_failure_is_worse_only_than_a_base_with_names() {
+        let unnamed = result_not_run(NotRunCause::CollectionFailed, &[]);
+        let named = result_not_run(NotRunCause::CollectionFailed, &["a"]);
+        assert_eq!(decide_same_worker(Some(&unnamed), &unnamed, OldFailurePolicy::Excused), Undecided);
+        assert_eq!(decide_same_worker(Some(&named), &unnamed, OldFailurePolicy::Excused), NoLongerRuns);
+        assert_eq!(decide_same_worker(Some(&unnamed), &named, OldFailurePolicy::Excused), NoLongerRuns);
     }
 
     #[test]
-    fn what_is_missing_at_another_worker_than_the_bases_is_never_lost() {
+    fn runner_missing_at_another_worker_is_not_lost() {
         let lacking = |missing: Option<&str>, by_run: bool| {
-            let mut end = stopped(NotRunCause::RunnerMissing, &[]);
+            let mut end = result_not_run(NotRunCause::RunnerMissing, &[]);
             if let CheckOutcome::DidNotRun(why) = &mut end.outcome {
                 (why.missing, why.by_run) = (missing.map(str::to_owned), by_run);
             }
             end
         };
-        for (before, base) in results() {
+        for (before, base) in sample_results() {
             let elsewhere = Some(BaseResult { result: &base, same_worker: false });
             let here = Some(BaseResult { result: &base, same_worker: true });
-            for (now, end) in results() {
-                let found = decide_check(elsewhere, &end, OldFailures::Excused);
+            for (now, end) in sample_results() {
+                let found = decide_check(elsewhere, &end, OldFailurePolicy::Excused);
                 let expected = match now {
                     "no runner" => Undecided,
-                    _ => decide_check(here, &end, OldFailures::Excused),
+                    _ => decide_check(here, &end, OldFailurePolicy::Excused),
                 };
                 assert_eq!(found, expected, "before: {before}; at the end: {now}");
-                assert_eq!(lacking_at_this_worker(here, &end), None, "before: {before}; at the end: {now}");
+                assert_eq!(missing_at_this_worker(here, &end), None, "before: {before}; at the end: {now}");
             }
             // It is the worker's fault where the check came further elsewhere, and nothing says that the run did it.
             let came_further = base.progress() > CheckProgress::NoRunner;
@@ -374,12 +486,12 @@ mod tests {
                 [(Some("pytest"), false, came_further), (None, false, false), (Some("pytest"), true, false)]
             {
                 let end = lacking(missing, by_run);
-                let fault = lacking_at_this_worker(elsewhere, &end);
+                let fault = missing_at_this_worker(elsewhere, &end);
                 assert_eq!(fault.is_some(), is_fault, "before: {before}; {missing:?}, by the run: {by_run}");
-                let verdict = decide_check(elsewhere, &end, OldFailures::Excused);
+                let verdict = decide_check(elsewhere, &end, OldFailurePolicy::Excused);
                 assert_eq!(verdict, if by_run { Failed } else { Undecided }, "before: {before}; {missing:?}");
             }
         }
-        assert_eq!(lacking_at_this_worker(None, &lacking(Some("pytest"), false)), None);
+        assert_eq!(missing_at_this_worker(None, &lacking(Some("pytest"), false)), None);
     }
 }

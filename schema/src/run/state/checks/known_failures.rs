@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::check_verdict::{
-    BaseResult, CheckOutcome, CheckResult, CheckVerdict, OldFailures, decide_check, lacking_at_this_worker,
+    BaseResult, CheckOutcome, CheckResult, CheckVerdict, OldFailurePolicy, decide_check,
+    missing_at_this_worker,
 };
-use crate::run::events::work::{BaseChecked, ToolFinished, ToolStatus};
+use crate::run::events::turn_events::{BaseChecked, ToolFinished, ToolStatus};
 use crate::{
     ids::{IncarnationId, Turn},
     message::ToolUse,
@@ -20,7 +21,7 @@ use crate::{
 /// Names that a message lists.
 const LISTED_MAX: usize = 5;
 /// The check that runs tests.
-const TESTS: &str = "tests";
+const TESTS_CHECK: &str = "tests";
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,32 +29,32 @@ pub struct KnownFailures {
     /// Something in the workspace may have changed since the run began.
     changed: bool,
     /// The turn in which a command ran last: a snapshot says only after its batch what it changed.
-    ran_in: Option<Turn>,
+    last_command_turn: Option<Turn>,
     /// The worker that has the run now.
     worker: Option<IncarnationId>,
     /// What each check came to on the untouched tree, and at which worker. None: at an earlier run.
     base: BTreeMap<String, (CheckResult, Option<IncarnationId>)>,
     /// Checks that docket itself ran there: their results hold, whatever the model's own tests say.
     recorded: BTreeSet<String>,
-    last: BTreeSet<String>,
+    last_failing: BTreeSet<String>,
 }
 
 impl KnownFailures {
     /// Tests that failed in the last round of checks.
     #[must_use]
-    pub fn last(&self) -> String {
-        listed(&self.last)
+    pub fn format_last_round(&self) -> String {
+        format_names(&self.last_failing)
     }
 
     /// What a check came to on the untouched tree; `None` where it was not run there.
     #[must_use]
-    pub fn at_start(&self, check: &str) -> Option<&CheckResult> {
+    pub fn base_check_result(&self, check: &str) -> Option<&CheckResult> {
         self.base.get(check).map(|(result, _)| result)
     }
 
     /// The same, with whether the worker that has the run now found it.
     #[must_use]
-    pub fn base(&self, check: &str) -> Option<BaseResult<'_>> {
+    pub fn base_result(&self, check: &str) -> Option<BaseResult<'_>> {
         let (result, worker) = self.base.get(check)?;
         Some(BaseResult { result, same_worker: *worker == self.worker })
     }
@@ -61,50 +62,55 @@ impl KnownFailures {
     /// What the worker that has the run now lacks for a check that ran at another worker, if that is why it does not
     /// run.
     #[must_use]
-    pub fn lacking_here<'a>(&self, check: &str, end: &'a CheckResult) -> Option<&'a NotRun> {
-        lacking_at_this_worker(self.base(check), end)
+    pub fn missing_here<'a>(&self, check: &str, end: &'a CheckResult) -> Option<&'a NotRun> {
+        missing_at_this_worker(self.base_result(check), end)
     }
 
     /// What a check says of the run.
-    pub(in crate::run) fn judge(&self, check: &str, end: &CheckResult, old: OldFailures) -> CheckVerdict {
-        decide_check(self.base(check), end, old)
+    pub(in crate::run) fn decide_verdict(
+        &self,
+        check: &str,
+        end: &CheckResult,
+        old: OldFailurePolicy,
+    ) -> CheckVerdict {
+        decide_check(self.base_result(check), end, old)
     }
 
     /// Takes that this worker has the run from here on.
-    pub(in crate::run) fn at_worker(&mut self, worker: IncarnationId) {
+    pub(in crate::run) fn set_worker(&mut self, worker: IncarnationId) {
         self.worker = Some(worker);
     }
 
     /// Takes the result of a call.
-    pub(in crate::run) fn ran(&mut self, turn: Turn, tool: &ToolUse, event: &ToolFinished) {
+    pub(in crate::run) fn record_tool_result(&mut self, turn: Turn, tool: &ToolUse, event: &ToolFinished) {
         let facts = &event.facts;
         let whole = tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
         let is_tests = tool.name == "run_tests" && whole && event.status == ToolStatus::Ok;
-        if is_tests && !self.changed && self.ran_in != Some(turn) {
+        if is_tests && !self.changed && self.last_command_turn != Some(turn) {
             let passed = facts.exit == Some(0) && facts.not_run.is_none();
-            self.keep_start(CheckResult::from_facts(passed, facts));
+            self.keep_base_tests(CheckResult::from_facts(passed, facts));
         }
         if facts.may_have_changed_tree {
-            self.ran_in = Some(turn);
+            self.last_command_turn = Some(turn);
         }
         self.changed |= !facts.changed.is_empty();
     }
 
     /// Keeps what the model's own tests said, unless docket ran them itself. Named failures count over what is known; all
     /// else only where nothing is.
-    fn keep_start(&mut self, result: CheckResult) {
-        if self.recorded.contains(TESTS) {
+    fn keep_base_tests(&mut self, result: CheckResult) {
+        if self.recorded.contains(TESTS_CHECK) {
             return;
         }
         if result.names_all && result.outcome == CheckOutcome::Failed {
-            self.base.insert(TESTS.to_owned(), (result, self.worker));
+            self.base.insert(TESTS_CHECK.to_owned(), (result, self.worker));
         } else if result.outcome != CheckOutcome::Failed {
-            self.base.entry(TESTS.to_owned()).or_insert((result, self.worker));
+            self.base.entry(TESTS_CHECK.to_owned()).or_insert((result, self.worker));
         }
     }
 
     /// Takes what a final check said before the run began to work.
-    pub(in crate::run) fn base_checked(&mut self, event: &BaseChecked) {
+    pub(in crate::run) fn record_base_check(&mut self, event: &BaseChecked) {
         if !self.changed {
             let result = CheckResult::from_facts(event.passed, &event.facts);
             // A result of an earlier run says what was installed then.
@@ -116,7 +122,7 @@ impl KnownFailures {
 
     /// Takes that a linter ran in this run: it is installed, and must run at the end too. What is known of the untouched
     /// tree holds.
-    pub(in crate::run) fn linter_ran(&mut self, linter: &str) {
+    pub(in crate::run) fn record_linter_run(&mut self, linter: &str) {
         self.base.entry(linter.to_owned()).or_insert_with(|| {
             let outcome = CheckOutcome::Failed;
             (CheckResult { outcome, failing: BTreeSet::new(), names_all: false }, self.worker)
@@ -124,37 +130,38 @@ impl KnownFailures {
     }
 
     /// Whether a linter is known to run.
-    pub(in crate::run) fn has_run(&self, linter: &str) -> bool {
-        self.at_start(linter).is_some_and(|base| base.not_run().is_none())
+    pub(in crate::run) fn has_linter_run(&self, linter: &str) -> bool {
+        self.base_check_result(linter).is_some_and(|base| base.not_run().is_none())
     }
 
     /// Takes a snapshot. What setup leaves comes before the first turn.
-    pub(in crate::run) fn snapshot(&mut self, turn: Turn, changes: &[PathChange]) {
+    pub(in crate::run) fn record_snapshot(&mut self, turn: Turn, changes: &[PathChange]) {
         self.changed |= turn > Turn(0) && !changes.is_empty();
     }
 
-    pub(in crate::run) fn round_begins(&mut self) {
-        self.last.clear();
+    pub(in crate::run) fn begin_round(&mut self) {
+        self.last_failing.clear();
     }
 
     /// What the model is told in addition, of tests that failed.
-    pub(in crate::run) fn words(&mut self, facts: &ToolFacts, old: OldFailures) -> String {
-        self.last.extend(facts.failing.iter().cloned());
+    pub(in crate::run) fn describe_failures(&mut self, facts: &ToolFacts, old: OldFailurePolicy) -> String {
+        self.last_failing.extend(facts.failing.iter().cloned());
         if facts.failing.is_empty() {
             return String::new();
         }
         let failing: BTreeSet<String> = facts.failing.iter().cloned().collect();
-        let mut words = format!(" Failing: {}.", listed(&failing));
-        let before = self.at_start(TESTS).map(|base| &base.failing).filter(|before| !before.is_empty());
+        let mut words = format!(" Failing: {}.", format_names(&failing));
+        let before =
+            self.base_check_result(TESTS_CHECK).map(|base| &base.failing).filter(|before| !before.is_empty());
         match (old, before) {
-            (OldFailures::Held, _) => {}
-            (OldFailures::Excused, Some(before)) => {
+            (OldFailurePolicy::NotExcused, _) => {}
+            (OldFailurePolicy::Excused, Some(before)) => {
                 words.push_str(&format!(
                     " These failed before your change; you do not need to fix them: {}.",
-                    listed(before)
+                    format_names(before)
                 ));
             }
-            (OldFailures::Excused, None) => words.push_str(
+            (OldFailurePolicy::Excused, None) => words.push_str(
                 " You do not need to fix tests that failed before your work and have nothing to do with it.",
             ),
         }
@@ -163,7 +170,7 @@ impl KnownFailures {
 }
 
 /// In a line, the first ones.
-pub(in crate::run) fn listed(tests: &BTreeSet<String>) -> String {
+pub(in crate::run) fn format_names(tests: &BTreeSet<String>) -> String {
     let mut text = tests.iter().take(LISTED_MAX).cloned().collect::<Vec<_>>().join(", ");
     if let Some(more) = tests.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
         text.push_str(&format!(" and {more} more"));

@@ -2,8 +2,8 @@
 
 pub(in crate::run) mod check_verdict;
 pub(in crate::run) mod known_failures;
-pub(in crate::run) mod quality;
+pub(in crate::run) mod quality_gate;
 
 pub use check_verdict::*;
 pub use known_failures::*;
-pub use quality::*;
+pub use quality_gate::*;

@@ -25,8 +25,8 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use docket_schema::{
+    api::{AppendResponse, Lease, SubmitRequest},
     ids::{Epoch, RunId},
-    wire::{AppendResponse, Lease, SubmitRequest},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::iter};
 use tokio::{
@@ -37,14 +37,14 @@ use tokio::{
 
 use crate::{
     harness::{
-        backlog::{self, Hand},
+        backlog::{self, BenchWorker},
+        bench_folder::with_schema,
         coordinator_process::CoordinatorProcess,
-        docket_binary::Site,
+        docket_binary::GroupSite,
         http_client::HttpConnection,
-        places::in_schema,
-        stream,
+        synthetic_events,
     },
-    report::{Effort, Report, Samples},
+    report::{BenchReport, EffortLevel, Samples},
 };
 
 /// Runs that are appended to.
@@ -52,92 +52,96 @@ const RUNS: usize = 100;
 /// Followers of each.
 const FOLLOWERS: usize = 10;
 /// Between two appends of a run.
-const EVERY: Duration = Duration::from_millis(500);
+const APPEND_INTERVAL: Duration = Duration::from_millis(500);
 /// Followers that connect at once.
-const CONNECTING: usize = 16;
+const CONCURRENT_CONNECTS: usize = 16;
 /// By then a follower has what was appended, or never will.
-const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(10);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often that is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Largest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Where the figures of a store go.
-struct Names {
-    alone_ms: &'static str,
+struct FollowerFigures {
+    without_followers_ms: &'static str,
     ratio: &'static str,
     late_ratio: &'static str,
     events: &'static str,
-    weight: &'static str,
+    follower_kb: &'static str,
 }
 
-const SQLITE: Names = Names {
-    alone_ms: "followers_none_append_ms_p50",
+const SQLITE: FollowerFigures = FollowerFigures {
+    without_followers_ms: "followers_none_append_ms_p50",
     ratio: "followers_append_ratio",
     late_ratio: "followers_append_p95_ratio",
     events: "followers_events",
-    weight: "followers_kb_each",
+    follower_kb: "followers_kb_each",
 };
 
-const POSTGRES: Names = Names {
-    alone_ms: "followers_none_append_ms_p50_postgres",
+const POSTGRES: FollowerFigures = FollowerFigures {
+    without_followers_ms: "followers_none_append_ms_p50_postgres",
     ratio: "followers_append_ratio_postgres",
     late_ratio: "followers_append_p95_ratio_postgres",
     events: "followers_events_postgres",
-    weight: "followers_kb_each_postgres",
+    follower_kb: "followers_kb_each_postgres",
 };
 
-pub(crate) async fn at_sqlite(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    measure(site, None, &SQLITE, effort, report).await
-}
-
-pub(crate) async fn at_postgres(
-    site: &Site,
-    url: &str,
-    effort: Effort,
-    report: &mut Report,
+pub(crate) async fn measure_sqlite(
+    site: &GroupSite,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
-    in_schema(url, async |url| measure(site, Some(&url), &POSTGRES, effort, report).await).await
+    measure_store(site, None, &SQLITE, effort, report).await
 }
 
-async fn measure(
-    site: &Site,
+pub(crate) async fn measure_postgres(
+    site: &GroupSite,
+    url: &str,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
+    with_schema(url, async |url| measure_store(site, Some(&url), &POSTGRES, effort, report).await).await
+}
+
+async fn measure_store(
+    site: &GroupSite,
     store: Option<&str>,
-    names: &Names,
-    effort: Effort,
-    report: &mut Report,
+    names: &FollowerFigures,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     // Of descriptors this process needs as many as the coordinator, and is no coordinator.
     docket_coordinator::server::raise_descriptors();
     let server = CoordinatorProcess::start(site, store).await?;
-    let measured = Box::pin(at(&server, names, effort, report)).await;
-    let told = measured.with_context(|| format!("the coordinator said: {}", server.last_words()));
-    server.end().await?;
+    let measured = Box::pin(measure_at(&server, names, effort, report)).await;
+    let told = measured.with_context(|| format!("the coordinator said: {}", server.log_tail()));
+    server.shut_down().await?;
     told
 }
 
-async fn at(
+async fn measure_at(
     server: &CoordinatorProcess,
-    names: &Names,
-    effort: Effort,
-    report: &mut Report,
+    names: &FollowerFigures,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
-    let mut writers = writers(server).await?;
+    let mut writers = lease_runs(server).await?;
     let slice = effort.live_slice();
     // What a coordinator takes when it is first used is not its followers'.
-    load(&mut writers, slice).await?;
+    append_to_all(&mut writers, slice).await?;
     let (mut alone, mut ratios, mut late_ratios) =
         (Samples::default(), Samples::default(), Samples::default());
     let (mut weight, mut events) = (f64::NAN, 0);
-    let mut before = load(&mut writers, slice).await?;
+    let mut before = append_to_all(&mut writers, slice).await?;
     for _ in 0..effort.rounds() {
         let resident = server.resident_kb()?;
-        let mut followers = Followers::connect(server, &writers).await?;
-        let with = load(&mut writers, slice).await?;
-        events += followers.caught_up(&writers).await?;
+        let mut followers = FollowerSet::connect(server, &writers).await?;
+        let with = append_to_all(&mut writers, slice).await?;
+        events += followers.wait_until_caught_up(&writers).await?;
         weight = weight.max((server.resident_kb()? - resident) / (RUNS * FOLLOWERS) as f64);
-        followers.leave().await;
-        let after = load(&mut writers, slice).await?;
+        followers.disconnect().await;
+        let after = append_to_all(&mut writers, slice).await?;
         let of = |samples: &Samples, percent| samples.percentile(percent).context("no appends");
         for (percent, ratios) in [(50, &mut ratios), (95, &mut late_ratios)] {
             let base = f64::midpoint(of(&before, percent)?, of(&after, percent)?);
@@ -146,17 +150,17 @@ async fn at(
         alone.push(of(&after, 50)?);
         before = after;
     }
-    report.set_percentile(names.alone_ms, &alone, 50);
+    report.set_percentile(names.without_followers_ms, &alone, 50);
     report.set_percentile(names.ratio, &ratios, 50);
     report.set_percentile(names.late_ratio, &late_ratios, 50);
     report.set(names.events, events as f64);
-    report.set(names.weight, weight);
+    report.set(names.follower_kb, weight);
     Ok(())
 }
 
 /// A run and its connection.
-struct Writer {
-    wire: HttpConnection,
+struct FollowedRun {
+    connection: HttpConnection,
     run: RunId,
     epoch: Epoch,
     seq: u64,
@@ -164,39 +168,45 @@ struct Writer {
 }
 
 /// Runs that are leased over HTTP, as a worker does it.
-async fn writers(server: &CoordinatorProcess) -> anyhow::Result<Vec<Writer>> {
+async fn lease_runs(server: &CoordinatorProcess) -> anyhow::Result<Vec<FollowedRun>> {
     let client = server.client()?;
-    let (base, bytes) = stream::empty_base();
+    let (base, bytes) = synthetic_events::empty_base();
     client.put_blob(base.manifest, bytes.into()).await.context("the coordinator does not take a blob")?;
-    let request = SubmitRequest { tasks: vec![backlog::task(backlog::no_model()); RUNS], ids: None };
+    let request = SubmitRequest { tasks: vec![backlog::idle_task(backlog::unused_model()); RUNS], ids: None };
     client.submit(&request).await.context("the submit failed")?;
-    let request = Hand::new().request(u32::try_from(RUNS)?, 0);
+    let request = BenchWorker::new().next_lease_request(u32::try_from(RUNS)?, 0);
     let leases = client.lease(&request).await.context("the lease request failed")?.leases;
     ensure!(leases.len() == RUNS, "{} of {RUNS} tasks were leased", leases.len());
     let mut writers = Vec::new();
     for Lease { run, epoch, token, head, .. } in leases {
         let wire = HttpConnection::connect(server.address(), &token).await?;
-        writers.push(Writer { wire, run, epoch, seq: head.seq.0, path: format!("/v1/runs/{run}/append") });
+        writers.push(FollowedRun {
+            connection: wire,
+            run,
+            epoch,
+            seq: head.seq.0,
+            path: format!("/v1/runs/{run}/append"),
+        });
     }
     Ok(writers)
 }
 
 /// Appends at all runs, each at its own time, for `time`; how long each append took.
-async fn load(writers: &mut Vec<Writer>, time: Duration) -> anyhow::Result<Samples> {
-    let events: Arc<str> = serde_json::to_string(&[stream::one_result(1)])?.into();
-    let begin = tokio::time::Instant::now() + LOOK;
+async fn append_to_all(writers: &mut Vec<FollowedRun>, time: Duration) -> anyhow::Result<Samples> {
+    let events: Arc<str> = serde_json::to_string(&[synthetic_events::tool_result_event(1)])?.into();
+    let begin = tokio::time::Instant::now() + POLL_INTERVAL;
     let mut busy = JoinSet::new();
     for (nth, mut writer) in (0_u32..).zip(writers.drain(..)) {
         let events = Arc::clone(&events);
         busy.spawn(async move {
             let mut took = Vec::new();
-            let mut next = begin + EVERY * nth / RUNS as u32;
+            let mut next = begin + APPEND_INTERVAL * nth / RUNS as u32;
             while next < begin + time {
                 tokio::time::sleep_until(next).await;
                 let sent = Instant::now();
                 writer.append(&events).await?;
                 took.push(sent.elapsed());
-                next += EVERY;
+                next += APPEND_INTERVAL;
             }
             anyhow::Ok((writer, took))
         });
@@ -210,39 +220,39 @@ async fn load(writers: &mut Vec<Writer>, time: Duration) -> anyhow::Result<Sampl
     Ok(samples)
 }
 
-impl Writer {
+impl FollowedRun {
     async fn append(&mut self, events: &str) -> anyhow::Result<()> {
         let Self { seq, epoch, .. } = *self;
         let body = format!("{{\"expected_seq\":{seq},\"epoch\":{epoch},\"events\":{events}}}");
-        let answer = self.wire.post(&self.path, body.as_bytes()).await?;
+        let answer = self.connection.post(&self.path, body.as_bytes()).await?;
         self.seq = serde_json::from_slice::<AppendResponse>(answer)?.head.seq.0;
         Ok(())
     }
 }
 
 /// All followers, each a task that listens.
-struct Followers {
+struct FollowerSet {
     tasks: JoinSet<anyhow::Result<()>>,
     seen: Vec<(RunId, u64, Arc<AtomicU64>)>,
 }
 
-impl Followers {
+impl FollowerSet {
     /// Connects them all; each is answered before this is.
-    async fn connect(server: &CoordinatorProcess, writers: &[Writer]) -> anyhow::Result<Self> {
+    async fn connect(server: &CoordinatorProcess, writers: &[FollowedRun]) -> anyhow::Result<Self> {
         let (mut tasks, mut seen) = (JoinSet::new(), Vec::new());
         let all = writers.iter().flat_map(|writer| std::iter::repeat_n((writer.run, writer.seq), FOLLOWERS));
-        let mut connected =
-            iter(all.map(|(run, after)| Follower::connect(server, run, after))).buffer_unordered(CONNECTING);
+        let mut connected = iter(all.map(|(run, after)| EventFollower::connect(server, run, after)))
+            .buffer_unordered(CONCURRENT_CONNECTS);
         while let Some(follower) = connected.try_next().await? {
             seen.push((follower.run, follower.last, Arc::clone(&follower.seen)));
-            tasks.spawn(follower.listen());
+            tasks.spawn(follower.count_events());
         }
         Ok(Self { tasks, seen })
     }
 
     /// Waits until each has all that was appended to its run; how many events that were.
-    async fn caught_up(&mut self, writers: &[Writer]) -> anyhow::Result<u64> {
-        let until = Instant::now() + CAUGHT_UP_WITHIN;
+    async fn wait_until_caught_up(&mut self, writers: &[FollowedRun]) -> anyhow::Result<u64> {
+        let until = Instant::now() + CATCH_UP_TIMEOUT;
         loop {
             if let Some(ended) = self.tasks.try_join_next() {
                 ended.context("a follower broke off")??;
@@ -255,18 +265,18 @@ impl Followers {
             if lacks == 0 {
                 return Ok(self.seen.iter().map(|(_, from, seen)| seen.load(Ordering::Acquire) - from).sum());
             }
-            ensure!(Instant::now() < until, "{lacks} followers lack events after {CAUGHT_UP_WITHIN:?}");
-            tokio::time::sleep(LOOK).await;
+            ensure!(Instant::now() < until, "{lacks} followers lack events after {CATCH_UP_TIMEOUT:?}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn leave(mut self) {
+    async fn disconnect(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
 /// The lightest reader of server-sent events: it counts ids.
-struct Follower {
+struct EventFollower {
     run: RunId,
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -274,7 +284,7 @@ struct Follower {
     seen: Arc<AtomicU64>,
 }
 
-impl Follower {
+impl EventFollower {
     async fn connect(server: &CoordinatorProcess, run: RunId, after: u64) -> anyhow::Result<Self> {
         let (address, token) = (server.address(), server.token().expose());
         let mut stream = TcpStream::connect(address).await.context("the coordinator cannot be reached")?;
@@ -297,7 +307,7 @@ impl Follower {
     }
 
     /// Until the connection ends, which is an error.
-    async fn listen(mut self) -> anyhow::Result<()> {
+    async fn count_events(mut self) -> anyhow::Result<()> {
         loop {
             let mut begin = 0;
             while let Some(length) = memchr::memchr(b'\n', &self.buffer[begin..]) {

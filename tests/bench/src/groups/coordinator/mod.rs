@@ -1,8 +1,8 @@
 //! Groups at a coordinator: over HTTP, with other processes' clients and followers.
 
 pub(crate) mod followers;
-pub(crate) mod http;
-pub(crate) mod latency;
+pub(crate) mod http_appends;
+pub(crate) mod http_drain;
+pub(crate) mod lease_latency;
 pub(crate) mod overview;
-pub(crate) mod remote;
-pub(crate) mod resume;
+pub(crate) mod resume_latency;

@@ -3,23 +3,23 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use docket_edit::{Edit, Hint, apply};
+use docket_edit::{Edit, EditHint, apply_edits};
 use docket_schema::tool::EditLevel;
 
-use crate::report::{Effort, Report, Samples};
+use crate::report::{BenchReport, EffortLevel, Samples};
 
 /// Lines of a usual source file.
-const LINES: usize = 300;
+const USUAL_FILE_LINES: usize = 300;
 /// Lines of a large one.
-const LINES_LARGE: usize = 20_000;
+const LARGE_FILE_LINES: usize = 20_000;
 /// Lines that an edit quotes.
-const QUOTED: usize = 5;
+const QUOTED_LINES: usize = 5;
 
 /// Measures.
-pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
     // Long work of the processor, away from the runtime's threads.
     let (usual, large) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-        Ok((usual(effort.edits())?, large(effort.large_edits())?))
+        Ok((time_usual_edits(effort.edits())?, time_large_edits(effort.large_edits())?))
     })
     .await??;
     report.set_percentile("edit_us_p50", &usual, 50);
@@ -29,56 +29,61 @@ pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
 
 /// Edits as models make them: most quote the file to the byte, some miss blanks or a letter. In
 /// microseconds.
-fn usual(edits: usize) -> anyhow::Result<Samples> {
-    let lines = source(LINES);
+fn time_usual_edits(edits: usize) -> anyhow::Result<Samples> {
+    let lines = source_lines(USUAL_FILE_LINES);
     let mut samples = Samples::default();
     for round in 0..edits {
-        let at = round * 37 % (LINES - QUOTED);
+        let at = round * 37 % (USUAL_FILE_LINES - QUOTED_LINES);
         let (slip, level) = match round % 8 {
-            0..5 => (Slip::None, EditLevel::Exact),
-            5 | 6 => (Slip::Indent, EditLevel::Indentation),
-            _ => (Slip::Letters, EditLevel::Fuzzy),
+            0..5 => (QuoteError::None, EditLevel::Exact),
+            5 | 6 => (QuoteError::Indent, EditLevel::Indentation),
+            _ => (QuoteError::Letters, EditLevel::Fuzzy),
         };
-        samples.push(timed(&lines, at, slip, level)? * 1e6);
+        samples.push(time_edit(&lines, at, slip, level)? * 1e6);
     }
     Ok(samples)
 }
 
 /// Edits that are found by similarity only. In milliseconds.
-fn large(edits: usize) -> anyhow::Result<Samples> {
-    let lines = source(LINES_LARGE);
+fn time_large_edits(edits: usize) -> anyhow::Result<Samples> {
+    let lines = source_lines(LARGE_FILE_LINES);
     let mut samples = Samples::default();
     for round in 0..edits {
-        let at = (round * 7919 + 4001) % (LINES_LARGE - QUOTED);
-        samples.push(timed(&lines, at, Slip::Letters, EditLevel::Fuzzy)? * 1e3);
+        let at = (round * 7919 + 4001) % (LARGE_FILE_LINES - QUOTED_LINES);
+        samples.push(time_edit(&lines, at, QuoteError::Letters, EditLevel::Fuzzy)? * 1e3);
     }
     Ok(samples)
 }
 
 /// What is wrong with a quote.
 #[derive(Debug, Clone, Copy)]
-enum Slip {
+enum QuoteError {
     None,
     Indent,
     Letters,
 }
 
 /// Seconds of one edit at line `at`; the result is checked.
-fn timed(lines: &[String], at: usize, slip: Slip, level: EditLevel) -> anyhow::Result<f64> {
+fn time_edit(lines: &[String], at: usize, slip: QuoteError, level: EditLevel) -> anyhow::Result<f64> {
     let before = format!("{}\n", lines.join("\n"));
-    let quoted = lines[at..at + QUOTED].join("\n");
+    let quoted = lines[at..at + QUOTED_LINES].join("\n");
     let search = match slip {
-        Slip::None => quoted.clone(),
-        Slip::Indent => quoted.replace("\n    ", "\n  ").trim_start().to_owned(),
-        Slip::Letters => quoted.replacen("request", "reqeust", 1),
+        QuoteError::None => quoted.clone(),
+        QuoteError::Indent => quoted.replace("\n    ", "\n  ").trim_start().to_owned(),
+        QuoteError::Letters => quoted.replacen("request", "reqeust", 1),
     };
     let replace = format!("{search}\n    # changed");
-    let edits = [Edit { search, replace, hint: Hint::default() }];
+    let edits = [Edit { search, replace, hint: EditHint::default() }];
     let started = Instant::now();
-    let applied = apply(before.as_bytes(), &edits);
+    let applied = apply_edits(before.as_bytes(), &edits);
     let took = started.elapsed().as_secs_f64();
     let applied = applied.with_context(|| format!("the edit at line {} is refused", at + 1))?;
-    ensure!(applied.level() == level, "line {}: found at level {:?}, not {level:?}", at + 1, applied.level());
+    ensure!(
+        applied.loosest_level() == level,
+        "line {}: found at level {:?}, not {level:?}",
+        at + 1,
+        applied.loosest_level()
+    );
     ensure!(applied.after.len() > before.len(), "the edit at line {} changed nothing", at + 1);
     Ok(took)
 }
@@ -89,15 +94,15 @@ const WORDS: [&str; 16] = [
 ];
 
 /// A word that is another for nearly every line.
-fn word(line: usize, salt: usize) -> &'static str {
+fn pick_word(line: usize, salt: usize) -> &'static str {
     let mixed = (line.wrapping_mul(0x9E37_79B9) ^ salt.wrapping_mul(0x85EB_CA6B)).wrapping_mul(0xC2B2_AE35);
     WORDS[(mixed >> 16) % WORDS.len()]
 }
 
 /// Source text without two places alike. Every line has the word that a slip is made in.
-fn source(lines: usize) -> Vec<String> {
+fn source_lines(lines: usize) -> Vec<String> {
     let line = |at: usize| {
-        let (a, b, c) = (word(at, 1), word(at, 2), word(at, 3));
+        let (a, b, c) = (pick_word(at, 1), pick_word(at, 2), pick_word(at, 3));
         match at % 5 {
             0 => format!("def {a}_{b}(request, {c}):"),
             1 => format!("    {a} = request.{b}.get(\"{c}_{at}\")"),
@@ -114,12 +119,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_of_every_kind_are_made() {
-        usual(16).expect("usual edits");
+    fn edits_of_every_kind_are_applied() {
+        time_usual_edits(16).expect("usual edits");
     }
 
     #[test]
-    fn an_edit_of_a_large_file_is_found_by_similarity() {
-        large(1).expect("a large file");
+    fn edit_of_a_large_file_is_found_by_similarity() {
+        time_large_edits(1).expect("a large file");
     }
 }

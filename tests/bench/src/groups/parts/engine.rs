@@ -7,43 +7,47 @@ use anyhow::{Context as _, bail, ensure};
 use docket_schema::{
     content::BlobRef,
     ids::{DecisionHash, Epoch, EventHash, RunId, Seq, TaskId},
-    message::{CallId, Part, StopReason, ToolUse, Usage},
+    message::{CallId, MessagePart, StopReason, TokenUsage, ToolUse},
     run::{
-        Compacted, EventMeta, ModelAnswered, ModelRequested, Prompts, Purpose, RunEvent, RunState,
-        ToolFinished, ToolRequested, ToolStatus, Verdict,
+        CallPurpose, Compacted, EventMeta, ModelAnswered, ModelRequested, PolicyVerdict, RunEvent,
+        RunPrompts, RunState, ToolFinished, ToolRequested, ToolStatus,
     },
     tool::{RecoveryClass, ToolFacts},
 };
 use docket_worker::{
     engine::{
-        self, Act,
-        prompt::{self, Instructions, Project},
+        self, Action,
+        prompt::{self, InstructionFile, ProjectLayer},
     },
     tools,
 };
 use serde_json::json;
 
 use crate::{
-    harness::{backlog::Held, stream},
-    report::{Effort, Report, Samples},
+    harness::{backlog::LeasedRun, synthetic_events},
+    report::{BenchReport, EffortLevel, Samples},
 };
 
 /// Files of a usual project, and of a large one.
-const FILES: usize = 1000;
-const FILES_LARGE: usize = 50_000;
+const USUAL_PROJECT_FILES: usize = 1000;
+const LARGE_PROJECT_FILES: usize = 50_000;
 /// Tokens of the conversation that is made shorter, of three bytes as the engine counts them.
-const TOKENS: usize = 150_000;
+const CONVERSATION_TOKENS: usize = 150_000;
 /// The model's window: the conversation nearly fills it.
 const WINDOW_TOKENS: u64 = 160_000;
 /// Bytes of a result: a file of some hundred lines.
 const RESULT_BYTES: usize = 4000;
 
 /// Measures.
-pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
     // Long work of the processor, away from the runtime's threads.
     let rounds = effort.large_edits();
     let (usual, large, shorter) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-        Ok((prompts(FILES, rounds)?, prompts(FILES_LARGE, rounds)?, compactions(rounds)?))
+        Ok((
+            time_prompts(USUAL_PROJECT_FILES, rounds)?,
+            time_prompts(LARGE_PROJECT_FILES, rounds)?,
+            time_compactions(rounds)?,
+        ))
     })
     .await??;
     report.set_percentile("prompt_1k_files_ms", &usual, 50);
@@ -53,73 +57,74 @@ pub(crate) async fn measure(effort: Effort, report: &mut Report) -> anyhow::Resu
 }
 
 /// System prompt and task, from paths and instructions as they were read. In milliseconds.
-fn prompts(files: usize, rounds: usize) -> anyhow::Result<Samples> {
+fn time_prompts(files: usize, rounds: usize) -> anyhow::Result<Samples> {
     let mut paths: Vec<String> =
         (0..files).map(|n| format!("src/part_{}/area_{}/file_{n}.rs", n % 61, n % 13)).collect();
     paths.push("Cargo.toml".to_owned());
     paths.sort();
-    let told = Instructions { path: "AGENTS.md".to_owned(), text: "Keep to the style.\n".repeat(400) };
-    let (specs, text) = (tools::specs(), "Mend what is wrong in part 7.\n".repeat(100));
+    let told = InstructionFile { path: "AGENTS.md".to_owned(), text: "Keep to the style.\n".repeat(400) };
+    let (specs, text) = (tools::core_tool_specs(), "Mend what is wrong in part 7.\n".repeat(100));
     let mut samples = Samples::default();
     for _ in 0..rounds {
         let started = Instant::now();
-        let project = Project::of(&paths, vec![told.clone()]);
-        let system = prompt::system(&specs, &project);
-        let task = prompt::task("A task", &text, &[], prompt::estimate("A task", &text, 0));
+        let project = ProjectLayer::from_files(&paths, vec![told.clone()]);
+        let system = prompt::system_prompt(&specs, &project);
+        let task = prompt::task_prompt("A task", &text, &[], prompt::estimate_complexity("A task", &text, 0));
         samples.push(started.elapsed().as_secs_f64() * 1e3);
-        ensure!(system.contains("Rust (cargo)") && system.len() + task.len() < prompt::BYTES_MAX);
+        ensure!(system.contains("Rust (cargo)") && system.len() + task.len() < prompt::PROMPT_BYTES_MAX);
     }
     Ok(samples)
 }
 
 /// Levels 1 and 2, from the state to the shorter one. In milliseconds.
-fn compactions(rounds: usize) -> anyhow::Result<Samples> {
-    let engine = engine::newest("react").context("the engine")?;
+fn time_compactions(rounds: usize) -> anyhow::Result<Samples> {
+    let engine = engine::newest_engine("react").context("the engine")?;
     let mut samples = Samples::default();
     for _ in 0..rounds {
         // Anew each time: what a state has counted once it does not count again.
-        let mut log = Log::long()?;
+        let mut log = LongConversation::generate()?;
         let started = Instant::now();
         let decision = engine.decide(&log.state);
-        let Act::Compact(event) = decision.act else { bail!("it does not ask for a compaction") };
+        let Action::Compact(event) = decision.act else { bail!("it does not ask for a compaction") };
         let Compacted { cleared, dropped, .. } = &*event;
         let done = (cleared.len(), dropped.len());
-        log.push(*event)?;
+        log.push_event(*event)?;
         samples.push(started.elapsed().as_secs_f64() * 1e3);
         let left = log.state.transcript.conversation(None).bytes();
         ensure!(done.0 > 50 && done.1 > 10, "cleared and dropped: {done:?}");
-        ensure!(left < (TOKENS * 3 / 2) as u64, "{left} bytes are left");
+        ensure!(left < (CONVERSATION_TOKENS * 3 / 2) as u64, "{left} bytes are left");
     }
     Ok(samples)
 }
 
-struct Log {
+struct LongConversation {
     state: RunState,
 }
 
-impl Log {
+impl LongConversation {
     /// Reads of files, each fourth of one that was read just before.
-    fn long() -> anyhow::Result<Self> {
+    fn generate() -> anyhow::Result<Self> {
         let id = docket_coordinator::clock::new_id();
-        let held = Held { task: TaskId(id), run: RunId(id), epoch: Epoch(1), seq: Seq(0) };
-        let blob = BlobRef::of(b"x");
+        let held = LeasedRun { task: TaskId(id), run: RunId(id), epoch: Epoch(1), seq: Seq(0) };
+        let blob = BlobRef::for_bytes(b"x");
         let mut log = Self { state: RunState::default() };
-        let mut begun = stream::begun(held, Prompts { system: blob, tools: blob, task: blob });
+        let mut begun =
+            synthetic_events::long_run_started(held, RunPrompts { system: blob, tools: blob, task: blob });
         begun.models.terms.context_tokens = WINDOW_TOKENS;
-        log.push(begun)?;
-        for nth in 0..TOKENS * 3 / RESULT_BYTES {
-            log.turn(nth)?;
+        log.push_event(begun)?;
+        for nth in 0..CONVERSATION_TOKENS * 3 / RESULT_BYTES {
+            log.push_turn(nth)?;
         }
         Ok(log)
     }
 
-    fn turn(&mut self, nth: usize) -> anyhow::Result<()> {
+    fn push_turn(&mut self, nth: usize) -> anyhow::Result<()> {
         let turn = self.state.turn.next();
-        let (asked, call) = (CallId::model(turn, 1), CallId::tool(turn, 0));
+        let (asked, call) = (CallId::for_model(turn, 1), CallId::for_tool(turn, 0));
         let model = self.state.pins.as_ref().context("it began")?.models.main.clone();
-        self.push(ModelRequested {
+        self.push_event(ModelRequested {
             call: asked.clone(),
-            purpose: Purpose::Decide,
+            purpose: CallPurpose::Decide,
             model,
             attempt: 1,
             decision: DecisionHash::ZERO,
@@ -134,25 +139,28 @@ impl Log {
         let file = if nth % 4 == 1 { nth - 1 } else { nth };
         let args = json!({ "path": format!("src/file_{file}.rs") });
         let tool = ToolUse { call: call.clone(), name: "read_file".to_owned(), args, malformed: None };
-        self.push(ModelAnswered {
+        self.push_event(ModelAnswered {
             call: asked,
-            parts: vec![Part::Text { text: "I look at the next file.".into() }, Part::ToolUse(tool)],
+            parts: vec![
+                MessagePart::Text { text: "I look at the next file.".into() },
+                MessagePart::ToolUse(tool),
+            ],
             stop: StopReason::ToolUse,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
             cost_nusd: 0,
             first_byte_ms: 0,
             total_ms: 0,
         })?;
-        self.push(ToolRequested {
+        self.push_event(ToolRequested {
             call: call.clone(),
             tool: "read_file".to_owned(),
             class: RecoveryClass::Reads,
-            policy: Verdict::Allow { rule: "builtin".to_owned() },
+            policy: PolicyVerdict::Allow { rule: "builtin".to_owned() },
             labels: Vec::new(),
             decision: DecisionHash::ZERO,
         })?;
         let line = format!("{nth:>5} | let value = request.field(\"name\").unwrap_or_default();\n");
-        self.push(ToolFinished {
+        self.push_event(ToolFinished {
             call,
             status: ToolStatus::Ok,
             content: line.repeat(RESULT_BYTES / line.len()).into(),
@@ -162,7 +170,7 @@ impl Log {
         })
     }
 
-    fn push(&mut self, event: impl Into<RunEvent>) -> anyhow::Result<()> {
+    fn push_event(&mut self, event: impl Into<RunEvent>) -> anyhow::Result<()> {
         let event = event.into();
         let opens = matches!(event, RunEvent::ModelRequested(_));
         let turn = if opens { self.state.turn.next() } else { self.state.turn };
@@ -176,8 +184,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_made_and_a_long_conversation_is_made_shorter() {
-        prompts(FILES, 1).expect("prompts");
-        compactions(1).expect("a compaction");
+    fn prompts_are_built_and_a_long_conversation_is_compacted() {
+        time_prompts(USUAL_PROJECT_FILES, 1).expect("prompts");
+        time_compactions(1).expect("a compaction");
     }
 }

@@ -6,20 +6,27 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use docket_sandbox::{BackendChoice, CommandSpec, Ended, Sandbox, SandboxConfig};
+use docket_sandbox::{BackendChoice, CommandExit, CommandSpec, Sandbox, SandboxConfig};
 use docket_worker::process::{TrustedSpec, run_trusted};
 
-use crate::report::{Effort, Report, Samples};
+use crate::report::{BenchReport, EffortLevel, Samples};
 
 /// The program; every Linux has it in one of these places.
-const TRUE: [&str; 2] = ["/usr/bin/true", "/bin/true"];
+const TRUE_PROGRAMS: [&str; 2] = ["/usr/bin/true", "/bin/true"];
 /// The first few load what the page cache lacks.
-const WARM_UP: usize = 3;
+const WARM_UP_RUNS: usize = 3;
 
 /// Measures. Where this host cannot sandbox, the figures are missing with the reason.
-pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let program =
-        TRUE.iter().map(PathBuf::from).find(|path| path.exists()).context("there is no `true` here")?;
+pub(crate) async fn measure(
+    folder: &Path,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
+    let program = TRUE_PROGRAMS
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists())
+        .context("there is no `true` here")?;
     let workspace = folder.join("workspace");
     std::fs::create_dir_all(&workspace)?;
     if let Some((uid, gid)) = docket_sandbox::workspace_owner() {
@@ -29,20 +36,20 @@ pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
         Ok(sandbox) => sandbox,
         Err(error) => {
             for name in ["spawn_sandboxed_ms_p50", "sandbox_overhead_ms_p50"] {
-                report.lacks(name, format!("{error}; `docket doctor` says more"));
+                report.set_missing(name, format!("{error}; `docket doctor` says more"));
             }
             return Ok(());
         }
     };
     let (mut bare, mut inside, mut overhead) = (Samples::default(), Samples::default(), Samples::default());
-    for sample in 0..effort.spawns() + WARM_UP {
+    for sample in 0..effort.spawns() + WARM_UP_RUNS {
         let alone = spawn_bare(&program, folder).await?;
         let started = Instant::now();
         let output =
             sandbox.run(CommandSpec::new([program.as_os_str()])).await.context("the sandbox fails")?;
         let walled = started.elapsed();
-        ensure!(output.ended == Ended::Exit(0), "`true` ended with {:?}", output.ended);
-        if sample >= WARM_UP {
+        ensure!(output.exit == CommandExit::Exit(0), "`true` ended with {:?}", output.exit);
+        if sample >= WARM_UP_RUNS {
             bare.push_ms(alone);
             inside.push_ms(walled);
             overhead.push((walled.as_secs_f64() - alone.as_secs_f64()) * 1000.0);

@@ -15,26 +15,30 @@ use anyhow::{Context as _, ensure};
 use docket_worker::{
     process::{TrustedSpec, run_trusted},
     tools::{
-        self, CommandOutput, CommandSpec, NoMemory, ReadSet, Runner, RunnerError, ToolContext, ToolSettings,
-        WholeOutputs,
+        self, CommandOutput, CommandRunner, CommandSpec, FullOutputs, NoMemory, ReadSet, RunnerError,
+        ToolContext, ToolSettings,
     },
 };
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use crate::report::{Effort, Group, Report, Samples};
+use crate::report::{BenchReport, EffortLevel, FigureGroup, Samples};
 
 const FILES_PER_FOLDER: usize = 20;
 /// One file in so many holds the line that is looked for.
 const HIT_EVERY: usize = 50;
 /// The first rounds load what the page cache lacks.
-const WARM_UP: usize = 2;
-const REGEX: &str = r"fn needle_\d+\(";
+const WARM_UP_ROUNDS: usize = 2;
+const SEARCH_REGEX: &str = r"fn needle_\d+\(";
 
 /// Measures.
-pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    folder: &Path,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
     let Some(rg) = find_ripgrep() else {
-        report.lacks_rest_of(Group::Search, "ripgrep (rg) is not installed");
+        report.set_rest_missing(FigureGroup::Search, "ripgrep (rg) is not installed");
         return Ok(());
     };
     let (tree, empty) = (folder.join("tree"), folder.join("empty"));
@@ -43,13 +47,13 @@ pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
     make_tree(&tree, files)?;
     let root = cap_std::fs::Dir::open_ambient_dir(&tree, cap_std::ambient_authority())?;
     let (mut own, mut others, mut starts) = (Samples::default(), Samples::default(), Samples::default());
-    for round in 0..effort.searches() + WARM_UP {
-        let (mine, found) = by_tool(&root).await?;
-        let (theirs, lines) = by_ripgrep(&rg, &tree).await?;
-        let (start, nothing) = by_ripgrep(&rg, &empty).await?;
+    for round in 0..effort.searches() + WARM_UP_ROUNDS {
+        let (mine, found) = search_with_tool(&root).await?;
+        let (theirs, lines) = search_with_ripgrep(&rg, &tree).await?;
+        let (start, nothing) = search_with_ripgrep(&rg, &empty).await?;
         ensure!(found == lines && nothing == 0, "the tool found {found} lines, ripgrep {lines}");
         ensure!(found == files.div_ceil(HIT_EVERY), "{found} lines in {files} files");
-        if round >= WARM_UP {
+        if round >= WARM_UP_ROUNDS {
             own.push_ms(mine);
             others.push_ms(theirs.saturating_sub(start));
             starts.push_ms(start);
@@ -60,7 +64,7 @@ pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
     report.set_percentile("search_rg_start_ms_p50", &starts, 50);
     match (own.percentile(50), others.percentile(50)) {
         (Some(own), Some(other)) if other > 0.0 => report.set("search_rg_ratio", own / other),
-        (_, _) => report.lacks("search_rg_ratio", "ripgrep took no longer than in an empty folder"),
+        (_, _) => report.set_missing("search_rg_ratio", "ripgrep took no longer than in an empty folder"),
     }
     Ok(())
 }
@@ -88,33 +92,33 @@ fn make_tree(tree: &Path, files: usize) -> anyhow::Result<()> {
 }
 
 /// How long the tool takes, and how many lines it finds.
-async fn by_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
+async fn search_with_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
     let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
-    let (outputs, base) = (WholeOutputs::new(), tools::BaseView::default());
+    let (outputs, base) = (FullOutputs::new(), tools::BaseView::default());
     let context = ToolContext {
         root,
         runner: &NoRunner,
         read_set: &read_set,
         settings: &settings,
-        tests: None,
+        test_runner: None,
         outputs: &outputs,
         base: &base,
         memory: &NoMemory,
         call: None,
     };
-    let args = json!({ "regex": REGEX, "max_results": 500 });
+    let args = json!({ "regex": SEARCH_REGEX, "max_results": 500 });
     let started = Instant::now();
-    let outcome = tools::execute(context, "search_codebase", &args).await;
+    let outcome = tools::execute_tool(context, "search_codebase", &args).await;
     let took = started.elapsed();
     let text = String::from_utf8_lossy(&outcome.content);
     ensure!(!outcome.is_error, "the search fails: {text}");
     Ok((took, text.lines().count()))
 }
 
-async fn by_ripgrep(rg: &Path, folder: &Path) -> anyhow::Result<(Duration, usize)> {
+async fn search_with_ripgrep(rg: &Path, folder: &Path) -> anyhow::Result<(Duration, usize)> {
     let args =
         ["--no-config", "--no-heading", "--line-number", "--color=never", "--crlf", "--no-require-git"];
-    let args = args.into_iter().chain(["--no-ignore-parent", "--no-ignore-global", "-e", REGEX, "."]);
+    let args = args.into_iter().chain(["--no-ignore-parent", "--no-ignore-global", "-e", SEARCH_REGEX, "."]);
     let spec = TrustedSpec {
         program: rg.to_owned(),
         args: args.map(OsString::from).collect(),
@@ -133,9 +137,9 @@ async fn by_ripgrep(rg: &Path, folder: &Path) -> anyhow::Result<(Duration, usize
 /// A search runs no command.
 struct NoRunner;
 
-impl Runner for NoRunner {
+impl CommandRunner for NoRunner {
     fn run(&self, _: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>> {
-        Box::pin(async { Err(RunnerError::of_host("no command is run here")) })
+        Box::pin(async { Err(RunnerError::from_host_fault("no command is run here")) })
     }
 }
 
@@ -144,11 +148,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_line_of_the_tree_is_found() {
+    async fn every_matching_line_is_found() {
         let temp = tempfile::tempdir().expect("temporary folder");
         make_tree(temp.path(), 120).expect("makes");
         let root =
             cap_std::fs::Dir::open_ambient_dir(temp.path(), cap_std::ambient_authority()).expect("opens");
-        assert_eq!(by_tool(&root).await.expect("searches").1, 3);
+        assert_eq!(search_with_tool(&root).await.expect("searches").1, 3);
     }
 }

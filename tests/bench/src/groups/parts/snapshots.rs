@@ -14,24 +14,30 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 use docket_worker::{
     process::run_git,
-    workspace::{DirtyTree, MemoryBlobs, PinOptions, Source, Workspace, WorkspaceOptions, materialize, pin},
+    workspace::{
+        BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, Workspace, WorkspaceOptions, materialize, pin,
+    },
 };
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::report::{Effort, Report, Samples};
+use crate::report::{BenchReport, EffortLevel, Samples};
 
 /// Files in each folder: between those of kernels and those of web applications.
 const FILES_PER_FOLDER: usize = 20;
 /// Of so many files of the source git checks one out.
-const CHECKED_OUT: usize = 5;
+const CHECKOUT_EVERY: usize = 5;
 /// Of as many a docket walk uses at most.
 const THREADS_MAX: usize = 4;
 
 /// Measures.
-pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    folder: &Path,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
     let files = effort.tree_files();
     let source = folder.join("source");
     make_source(&source, files).await?;
@@ -39,19 +45,19 @@ pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
     let mut blobs = MemoryBlobs::default();
     let scratch = folder.join("scratch");
     fs::create_dir_all(&scratch)?;
-    let options = PinOptions { rev: Some("main".to_owned()), dirty: DirtyTree::Refuse, scratch };
-    let pinned = pin(&Source::Local(source.clone()), &options, &mut blobs).await?;
-    let pin_ms = ms(started.elapsed());
+    let options = PinOptions { rev: Some("main".to_owned()), dirty: DirtyTreePolicy::Refuse, scratch };
+    let pinned = pin_base(&BaseSource::Local(source.clone()), &options, &mut blobs).await?;
+    let pin_ms = to_ms(started.elapsed());
 
     let checkout_ms = check_out(&source, &folder.join("checkout"), files).await?;
     let started = Instant::now();
     let options = WorkspaceOptions::new(folder.join("cache"));
     let mut workspace = materialize(&folder.join("workspace"), &pinned.base, &blobs, &options).await?;
-    let materialize_ms = ms(started.elapsed());
+    let materialize_ms = to_ms(started.elapsed());
 
     let started = Instant::now();
     let first = workspace.snapshot_walk()?;
-    let first_ms = ms(started.elapsed());
+    let first_ms = to_ms(started.elapsed());
     ensure!(first.is_empty(), "a fresh workspace differs from its base");
     report.set("snapshot_tree_files", files as f64);
     report.set("first_snapshot_files_read", first.files_read as f64);
@@ -59,38 +65,38 @@ pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) 
     report.set("pin_ms", pin_ms);
     report.set("materialize_ms", materialize_ms);
     report.set("materialize_ratio", materialize_ms / checkout_ms);
-    changes(&mut workspace, files, effort, report)
+    time_changes(&mut workspace, files, effort, report)
 }
 
 /// One file changes, again and again.
-fn changes(
+fn time_changes(
     workspace: &mut Workspace,
     files: usize,
-    effort: Effort,
-    report: &mut Report,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let root = workspace.path().to_owned();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let (mut named, mut bare, mut walked, mut ratios) =
         (Samples::default(), Samples::default(), Samples::default(), Samples::default());
     let (mut bare_cpu, mut walked_cpu) = (Duration::ZERO, Duration::ZERO);
-    for round in 0..effort.walks() {
-        let path = path_of(round * 997 % files);
-        let (time, cpu, seen) = timed(|| stat_walk(&root, threads))?;
+    for round in 0..effort.snapshots_per_kind() {
+        let path = file_path(round * 997 % files);
+        let (time, cpu, seen) = time_work(|| stat_walk(&root, threads))?;
         let seen = seen.context("the bare walk failed")?;
         ensure!(seen > files, "the bare walk saw {seen} entries");
         bare_cpu += cpu;
-        write(&root, &path, round, "command")?;
-        let (walk_time, cpu, delta) = timed(|| workspace.snapshot_walk())?;
+        write_file(&root, &path, round, "command")?;
+        let (walk_time, cpu, delta) = time_work(|| workspace.snapshot_walk())?;
         ensure!(delta?.changes.len() == 1, "one file was changed by a command");
         walked_cpu += cpu;
         bare.push_ms(time);
         walked.push_ms(walk_time);
         ratios.push(walk_time.as_secs_f64() / time.as_secs_f64());
 
-        write(&root, &path, round, "tool")?;
-        let name = [WorkPath::new(path).context("a plain path")?];
-        let (time, _, delta) = timed(|| workspace.snapshot_paths(&name))?;
+        write_file(&root, &path, round, "tool")?;
+        let name = [WorkspacePath::new(path).context("a plain path")?];
+        let (time, _, delta) = time_work(|| workspace.snapshot_paths(&name))?;
         ensure!(delta?.changes.len() == 1, "one file was changed by a file tool");
         named.push_ms(time);
     }
@@ -103,7 +109,7 @@ fn changes(
 }
 
 /// How long `work` took, and how much processor time of this process.
-fn timed<T>(work: impl FnOnce() -> T) -> anyhow::Result<(Duration, Duration, T)> {
+fn time_work<T>(work: impl FnOnce() -> T) -> anyhow::Result<(Duration, Duration, T)> {
     let before = cpu_time()?;
     let started = Instant::now();
     let done = work();
@@ -119,24 +125,24 @@ fn cpu_time() -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
 }
 
-fn ms(time: Duration) -> f64 {
+fn to_ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
 /// Three levels of folders, as source trees have them.
-fn path_of(file: usize) -> String {
+fn file_path(file: usize) -> String {
     let folder = file / FILES_PER_FOLDER;
     format!("area_{:02}/part_{:02}/unit_{:04}/file_{file:05}.rs", folder / 250, folder / 25 % 10, folder)
 }
 
-fn write(root: &Path, path: &str, round: usize, by: &str) -> io::Result<()> {
+fn write_file(root: &Path, path: &str, round: usize, by: &str) -> io::Result<()> {
     fs::write(root.join(path), format!("// Changed by a {by} in round {round}.\n"))
 }
 
 /// A repository of one commit, made without a work tree.
 async fn make_source(source: &Path, files: usize) -> anyhow::Result<()> {
     fs::create_dir_all(source)?;
-    git(&["init", "-q", "-b", "main", "."], source, Vec::new()).await?;
+    git_with_stdin(&["init", "-q", "-b", "main", "."], source, Vec::new()).await?;
     let mut stream = String::new();
     for file in 0..files {
         let text = format!("// File {file}.\n{}", "fn unit() -> u32 { 7 }\n".repeat(10 + file % 50));
@@ -146,36 +152,36 @@ async fn make_source(source: &Path, files: usize) -> anyhow::Result<()> {
         "commit refs/heads/main\ncommitter bench <bench@localhost> 1700000000 +0000\ndata 3\none\n",
     );
     for file in 0..files {
-        writeln!(stream, "M 100644 :{} {}", file + 1, path_of(file))?;
+        writeln!(stream, "M 100644 :{} {}", file + 1, file_path(file))?;
     }
-    git(&["fast-import", "--quiet", "--depth=0"], source, stream.into_bytes()).await
+    git_with_stdin(&["fast-import", "--quiet", "--depth=0"], source, stream.into_bytes()).await
 }
 
 /// What git takes to write the same files, from what it takes to write one in [`CHECKED_OUT`] of them: whole
 /// folders, each file as good as any other. All of them again would be 50,000 files more to make and remove.
 async fn check_out(source: &Path, to: &Path, files: usize) -> anyhow::Result<f64> {
-    git(&["read-tree", "main"], source, Vec::new()).await?;
-    let written = files / CHECKED_OUT;
+    git_with_stdin(&["read-tree", "main"], source, Vec::new()).await?;
+    let written = files / CHECKOUT_EVERY;
     let mut paths = String::new();
     for file in 0..written {
-        writeln!(paths, "{}", path_of(file))?;
+        writeln!(paths, "{}", file_path(file))?;
     }
     let started = Instant::now();
     let prefix = format!("--prefix={}/", to.to_str().context("a folder whose name is text")?);
-    git(&["checkout-index", "-q", &prefix, "--stdin"], source, paths.into_bytes()).await?;
+    git_with_stdin(&["checkout-index", "-q", &prefix, "--stdin"], source, paths.into_bytes()).await?;
     // It stays until the end: ext4 is slow to make files where as many were just removed.
-    Ok(ms(started.elapsed()) * files as f64 / written as f64)
+    Ok(to_ms(started.elapsed()) * files as f64 / written as f64)
 }
 
-async fn git(args: &[&str], folder: &Path, stdin: Vec<u8>) -> anyhow::Result<()> {
+async fn git_with_stdin(args: &[&str], folder: &Path, stdin: Vec<u8>) -> anyhow::Result<()> {
     let output = run_git(args, folder, &[], stdin).await?;
-    ensure!(output.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.is_success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 #[derive(Default)]
-struct Folders {
-    left: Vec<PathBuf>,
+struct WalkQueue {
+    pending: Vec<PathBuf>,
     running: usize,
     seen: usize,
     failed: Option<io::Error>,
@@ -183,33 +189,33 @@ struct Folders {
 
 /// Looks at the metadata of every entry below `root`; how many there are.
 fn stat_walk(root: &Path, threads: usize) -> io::Result<usize> {
-    let state = Mutex::new(Folders { left: vec![root.to_owned()], ..Folders::default() });
+    let state = Mutex::new(WalkQueue { pending: vec![root.to_owned()], ..WalkQueue::default() });
     let news = Condvar::new();
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| stat_some(&state, &news));
+            scope.spawn(|| run_stat_worker(&state, &news));
         }
     });
     let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     state.failed.map_or(Ok(state.seen), Err)
 }
 
-fn stat_some(state: &Mutex<Folders>, news: &Condvar) {
+fn run_stat_worker(state: &Mutex<WalkQueue>, news: &Condvar) {
     let mut now = state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        if let Some(folder) = now.left.pop() {
+        if let Some(folder) = now.pending.pop() {
             now.running += 1;
             drop(now);
             let mut below = Vec::new();
             let seen = stat_folder(&folder, &mut below);
             now = state.lock().unwrap_or_else(PoisonError::into_inner);
             now.running -= 1;
-            now.left.append(&mut below);
+            now.pending.append(&mut below);
             match seen {
                 Ok(seen) => now.seen += seen,
                 Err(error) => now.failed = Some(error),
             }
-            if now.left.len() > 1 || (now.running == 0 && now.left.is_empty()) {
+            if now.pending.len() > 1 || (now.running == 0 && now.pending.is_empty()) {
                 news.notify_all();
             }
         } else if now.running == 0 {
@@ -238,10 +244,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_walk_sees_every_entry_once() {
+    fn stat_walk_counts_every_entry_once() {
         let folder = tempfile::tempdir().expect("a folder");
         for file in 0..130 {
-            let path = folder.path().join(path_of(file));
+            let path = folder.path().join(file_path(file));
             fs::create_dir_all(path.parent().expect("it has one")).expect("made");
             fs::write(path, "x").expect("written");
         }

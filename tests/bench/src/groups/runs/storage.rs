@@ -14,13 +14,13 @@ use docket_schema::{
 use serde_json::{Value, json};
 
 use crate::{
-    groups::runs::turns::Stage,
-    harness::{backlog, docket_binary::Site},
-    report::{Effort, Report},
+    groups::runs::turns::RunBench,
+    harness::{backlog, docket_binary::GroupSite},
+    report::{BenchReport, EffortLevel},
 };
 
 /// Turns around the tenth, weighed together: equal turns differ by a few bytes.
-const EARLY: RangeInclusive<u32> = 6..=15;
+const EARLY_TURNS: RangeInclusive<u32> = 6..=15;
 /// As many, up to the last, are weighed against them.
 const COMPARED_TURNS: u32 = 10;
 /// As the stores compress.
@@ -28,36 +28,41 @@ const ZSTD_LEVEL: i32 = 1;
 /// A run of a thousand turns that is not done by then hangs.
 const RUN_TIMEOUT: Duration = Duration::from_secs(100);
 /// Events read at once.
-const PAGE: u32 = 1000;
+const PAGE_EVENTS: u32 = 1000;
 /// What a row holds beside the payload and the blob: hashes, numbers, instants.
 const ROW_BYTES: usize = 150;
 
 /// Measures.
-pub(crate) async fn measure(site: &Site, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let stage = Stage::set(site, 1).await?;
-    let measured = on(&stage, effort.stored_turns(), report).await;
-    let struck = stage.strike().await;
+pub(crate) async fn measure(
+    site: &GroupSite,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
+    let stage = RunBench::start(site, 1).await?;
+    let measured = measure_on(&stage, effort.stored_turns(), report).await;
+    let struck = stage.shut_down().await;
     measured.and(struck)
 }
 
-async fn on(stage: &Stage, turns: u32, report: &mut Report) -> anyhow::Result<()> {
+async fn measure_on(stage: &RunBench, turns: u32, report: &mut BenchReport) -> anyhow::Result<()> {
     let last_turns = turns + 1 - COMPARED_TURNS..=turns;
-    let store = stage.running().handle().store();
-    let script = backlog::put_blob(&store, &stage.clock, script(turns).into_bytes()).await?;
+    let store = stage.running_coordinator().handle().store();
+    let script = backlog::put_blob(&store, &stage.clock, model_script(turns).into_bytes()).await?;
     let model = ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None };
     let settings = SettingsPatch { turns_max: Some(turns + 10), ..SettingsPatch::default() };
-    let (task, _) = stage.submit(TaskSpec { script: Some(script), settings, ..backlog::task(model) }).await?;
-    let record = stage.ended_within(task, RUN_TIMEOUT).await?;
+    let (task, _) =
+        stage.submit(TaskSpec { script: Some(script), settings, ..backlog::idle_task(model) }).await?;
+    let record = stage.wait_until_completed_within(task, RUN_TIMEOUT).await?;
     let run = record.last_run.context("a completed task has a run")?;
     let (mut early, mut late) = (0, 0);
     let (mut after, mut named) = (Seq(0), BTreeSet::new());
     loop {
-        let events = store.read(StreamId::Run(run), after, PAGE).await?;
+        let events = store.read_events(StreamId::Run(run), after, PAGE_EVENTS).await?;
         let Some(last) = events.last() else { break };
         after = last.seq;
         for event in &events {
-            let bytes = weight(&*store, event, &mut named).await?;
-            early += if EARLY.contains(&event.turn.0) { bytes } else { 0 };
+            let bytes = stored_bytes(&*store, event, &mut named).await?;
+            early += if EARLY_TURNS.contains(&event.turn.0) { bytes } else { 0 };
             late += if last_turns.contains(&event.turn.0) { bytes } else { 0 };
         }
     }
@@ -71,7 +76,7 @@ async fn on(stage: &Stage, turns: u32, report: &mut Report) -> anyhow::Result<()
 }
 
 /// An event's row, and the blobs that nothing before it named.
-async fn weight(
+async fn stored_bytes(
     store: &dyn Store,
     event: &Envelope,
     named: &mut BTreeSet<BlobHash>,
@@ -79,10 +84,10 @@ async fn weight(
     let mut bytes = event.payload.as_str().len() + ROW_BYTES;
     let payload: Value = serde_json::from_str(event.payload.as_str())?;
     let mut hashes = Vec::new();
-    blobs_of(&payload, &mut hashes);
+    collect_blobs(&payload, &mut hashes);
     for hash in hashes {
         if named.insert(hash)
-            && let Some(blob) = store.blob(hash).await?
+            && let Some(blob) = store.read_blob(hash).await?
         {
             bytes += zstd::bulk::compress(&blob, ZSTD_LEVEL)?.len() + ROW_BYTES;
         }
@@ -91,35 +96,35 @@ async fn weight(
 }
 
 /// Every hash that a payload names: of content out of line, and of files in snapshots.
-fn blobs_of(value: &Value, out: &mut Vec<BlobHash>) {
+fn collect_blobs(value: &Value, out: &mut Vec<BlobHash>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match value {
                     Value::String(hash) if name == "hash" => out.extend(hash.parse::<BlobHash>()),
-                    _ => blobs_of(value, out),
+                    _ => collect_blobs(value, out),
                 }
             }
         }
-        Value::Array(values) => values.iter().for_each(|value| blobs_of(value, out)),
+        Value::Array(values) => values.iter().for_each(|value| collect_blobs(value, out)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// A small file that differs from turn to turn by one line: what a late request has to carry is what takes
 /// the time here, and the smaller a turn is, the more would growth show.
-fn text(turn: u32) -> String {
+fn file_text(turn: u32) -> String {
     let line = "    pub fn scaled(&self, people: u32, of: u32) -> Self { Self { value: self.value } }\n";
     format!("// Turn {turn:04}.\n{}", line)
 }
 
 /// By turns a file is made and read back, each turn as large as every other. Files of no language: linters
 /// take their time, and what they find is no part of what is weighed.
-fn script(turns: u32) -> String {
+fn model_script(turns: u32) -> String {
     let turns = (1..=turns + 2).map(|turn| {
         let path = format!("src/part_{:04}.txt", turn.div_ceil(2));
         let call = match turn % 2 {
-            1 => json!({"name": "create_file", "args": {"path": path, "content": text(turn)}}),
+            1 => json!({"name": "create_file", "args": {"path": path, "content": file_text(turn)}}),
             _ => json!({"name": "read_file", "args": {"path": path}}),
         };
         json!({"text": "The unit is read in one place only, so the change belongs there.", "calls": [call]})
@@ -134,18 +139,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_found_wherever_they_stand() {
+    fn blob_hashes_are_found_anywhere_in_a_payload() {
         let hash = BlobHash::of(b"x");
         let payload = json!({"changes": [{"path": "a", "entry": {"hash": hash.to_string(), "size": 1}}],
             "text": {"blob": {"hash": BlobHash::of(b"y").to_string()}}, "hash": "no hash"});
         let mut found = Vec::new();
-        blobs_of(&payload, &mut found);
+        collect_blobs(&payload, &mut found);
         assert_eq!(found, [hash, BlobHash::of(b"y")]);
     }
 
     #[test]
-    fn turns_of_the_script_are_equal_but_for_their_numbers() {
-        let script: Value = serde_json::from_str(&script(1000)).expect("JSON");
+    fn script_turns_differ_only_in_their_numbers() {
+        let script: Value = serde_json::from_str(&model_script(1000)).expect("JSON");
         let turns = script["turns"].as_array().expect("turns");
         let size = |turn: usize| turns[turn].to_string().len();
         assert_eq!((size(0), size(1)), (size(998), size(999)));

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use docket_coordinator::{
     clock::Clock,
-    store::{Append, AppendError, Appended, Condition, Store, StoreFuture},
+    store::{AppendCondition, AppendError, AppendOutcome, LogAppend, Store, StoreFuture},
 };
 use docket_schema::{
     event::NewEvent,
@@ -22,24 +22,24 @@ use tokio::task::JoinSet;
 
 use crate::{
     harness::{
-        backlog::{self, Held},
+        backlog::{self, LeasedRun},
         raw_commits::RawCommits,
-        stream,
+        synthetic_events,
     },
-    report::{Effort, Report, Samples, rate},
+    report::{BenchReport, EffortLevel, Samples, rate_per_second},
 };
 
 /// Writers, and appends under way on one run.
 pub(crate) const WRITERS: usize = 32;
 /// Runs that are stepped at once, as the peers were measured.
-const FIFTY: usize = 50;
+const PEER_RUNS: usize = 50;
 /// Events of a larger append: what a turn of many calls holds.
-const EVENTS_AN_APPEND: usize = 16;
+const EVENTS_PER_APPEND: usize = 16;
 /// Appends of a lone writer that are timed one by one.
-const ALONE: usize = 200;
+const LONE_APPENDS: usize = 200;
 
 /// Where the figures of a store go.
-pub(crate) struct Names {
+pub(crate) struct AppendFigures {
     pub(crate) raw: &'static str,
     pub(crate) many: &'static str,
     pub(crate) ratio: &'static str,
@@ -52,7 +52,7 @@ pub(crate) struct Names {
     pub(crate) fifty_ratio: &'static str,
 }
 
-pub(crate) const SQLITE: Names = Names {
+pub(crate) const SQLITE: AppendFigures = AppendFigures {
     raw: "raw_commits_per_s_sqlite",
     many: "appends_per_s_sqlite",
     ratio: "append_ratio_sqlite",
@@ -65,7 +65,7 @@ pub(crate) const SQLITE: Names = Names {
     fifty_ratio: "steps_50_runs_ratio",
 };
 
-pub(crate) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: AppendFigures = AppendFigures {
     raw: "raw_commits_per_s_postgres",
     many: "appends_per_s_postgres",
     ratio: "append_ratio_postgres",
@@ -82,27 +82,27 @@ pub(crate) const POSTGRES: Names = Names {
 pub(crate) async fn measure(
     store: &Arc<dyn Store>,
     raw: &mut RawCommits,
-    names: &Names,
-    effort: Effort,
-    report: &mut Report,
+    names: &AppendFigures,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
-    let mut writers = backlog::runs(store, &clock, WRITERS).await?;
-    let mut fifty = backlog::runs(store, &clock, FIFTY).await?;
-    let mut one = backlog::runs(store, &clock, 1).await?.pop().context("no run")?;
-    let payload = stream::one_result(1).payload;
+    let mut writers = backlog::lease_new_runs(store, &clock, WRITERS).await?;
+    let mut fifty = backlog::lease_new_runs(store, &clock, PEER_RUNS).await?;
+    let mut one = backlog::lease_new_runs(store, &clock, 1).await?.pop().context("no run")?;
+    let payload = synthetic_events::tool_result_event(1).payload;
     let mut alone = Samples::default();
     let (mut raws, mut many, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
     let (mut steps, mut step_ratios) = (Samples::default(), Samples::default());
     let (mut serial, mut serial_ratios) = (Samples::default(), Samples::default());
     let (mut in_flight, mut large) = (Samples::default(), Samples::default());
     for round in 0..effort.rounds() {
-        let slice = effort.slice();
-        let base = raw.commits_per_s(payload.as_str(), slice).await?;
-        let of_many = many_runs(store, &clock, &mut writers, slice).await?;
-        let of_fifty = many_runs(store, &clock, &mut fifty, slice).await?;
-        let of_one = one_run(store, &clock, &mut one, 1, slice).await?;
-        let again = raw.commits_per_s(payload.as_str(), slice).await?;
+        let slice = effort.round_slice();
+        let base = raw.measure_commits_per_s(payload.as_str(), slice).await?;
+        let of_many = time_many_runs(store, &clock, &mut writers, slice).await?;
+        let of_fifty = time_many_runs(store, &clock, &mut fifty, slice).await?;
+        let of_one = time_one_run(store, &clock, &mut one, 1, slice).await?;
+        let again = raw.measure_commits_per_s(payload.as_str(), slice).await?;
         let base = f64::midpoint(base, again);
         raws.push(base);
         many.push(of_many);
@@ -111,11 +111,11 @@ pub(crate) async fn measure(
         step_ratios.push(of_fifty / base);
         serial.push(of_one);
         serial_ratios.push(of_one / base);
-        in_flight.push(pipelined(store, &clock, &mut one, slice).await?);
-        let appends = one_run(store, &clock, &mut one, EVENTS_AN_APPEND, slice).await?;
-        large.push(appends * EVENTS_AN_APPEND as f64);
+        in_flight.push(time_pipelined(store, &clock, &mut one, slice).await?);
+        let appends = time_one_run(store, &clock, &mut one, EVENTS_PER_APPEND, slice).await?;
+        large.push(appends * EVENTS_PER_APPEND as f64);
         if round == 0 {
-            time_alone(store, &clock, &mut one, &mut alone).await?;
+            time_lone_appends(store, &clock, &mut one, &mut alone).await?;
         }
     }
     report.set_percentile(names.raw, &raws, 50);
@@ -131,73 +131,73 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-fn append_to(held: &Held, seq: Seq, events: Vec<NewEvent>, clock: &Clock) -> Append {
-    Append {
+fn build_append(held: &LeasedRun, seq: Seq, events: Vec<NewEvent>, clock: &Clock) -> LogAppend {
+    LogAppend {
         stream: StreamId::Run(held.run),
-        condition: Condition::Holder(seq, held.epoch),
+        condition: AppendCondition::LeaseHolder(seq, held.epoch),
         events,
         blobs: Vec::new(),
-        names: Vec::new(),
+        required_blobs: Vec::new(),
         now: clock.now(),
     }
 }
 
 /// Appends `events`, made beforehand as the raw commits' row is: what is measured is the store.
-pub(crate) async fn next(
+pub(crate) async fn append_next(
     store: &dyn Store,
     clock: &Clock,
-    held: &mut Held,
+    held: &mut LeasedRun,
     events: &[NewEvent],
 ) -> anyhow::Result<()> {
     let events = events.to_vec();
     let done =
-        store.append(append_to(held, held.seq, events, clock)).await.context("an append was refused")?;
+        store.append(build_append(held, held.seq, events, clock)).await.context("an append was refused")?;
     held.seq = done.head.seq;
     Ok(())
 }
 
 /// One run, one append after the other; appends per second.
-async fn one_run(
+async fn time_one_run(
     store: &Arc<dyn Store>,
     clock: &Clock,
-    held: &mut Held,
+    held: &mut LeasedRun,
     events: usize,
     time: Duration,
 ) -> anyhow::Result<f64> {
-    let events = results(events);
+    let events = result_events(events);
     let started = Instant::now();
     let mut count = 0;
     while started.elapsed() < time {
-        next(store.as_ref(), clock, held, &events).await?;
+        append_next(store.as_ref(), clock, held, &events).await?;
         count += 1;
     }
-    Ok(rate(count, started.elapsed()))
+    Ok(rate_per_second(count, started.elapsed()))
 }
 
-pub(crate) fn results(count: usize) -> Vec<NewEvent> {
-    (0..count).map(|n| stream::one_result(n as u32)).collect()
+pub(crate) fn result_events(count: usize) -> Vec<NewEvent> {
+    (0..count).map(|n| synthetic_events::tool_result_event(n as u32)).collect()
 }
 
-async fn time_alone(
+async fn time_lone_appends(
     store: &Arc<dyn Store>,
     clock: &Clock,
-    held: &mut Held,
+    held: &mut LeasedRun,
     samples: &mut Samples,
 ) -> anyhow::Result<()> {
-    let events = results(1);
-    for _ in 0..ALONE {
+    let events = result_events(1);
+    for _ in 0..LONE_APPENDS {
         let started = Instant::now();
-        next(store.as_ref(), clock, held, &events).await?;
+        append_next(store.as_ref(), clock, held, &events).await?;
         samples.push_ms(started.elapsed());
     }
     Ok(())
 }
 
 /// A writer for each run; appends per second of all.
-pub(crate) async fn many_runs(
+pub(crate) async fn time_many_runs(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
-    runs: &mut [Held],
+    runs: &mut [LeasedRun],
     time: Duration,
 ) -> anyhow::Result<f64> {
     let started = Instant::now();
@@ -205,9 +205,9 @@ pub(crate) async fn many_runs(
     for (at, held) in runs.iter().enumerate() {
         let (store, clock, mut held) = (Arc::clone(store), Arc::clone(clock), *held);
         writers.spawn(async move {
-            let (events, mut count) = (results(1), 0);
+            let (events, mut count) = (result_events(1), 0);
             while started.elapsed() < time {
-                next(store.as_ref(), &clock, &mut held, &events).await?;
+                append_next(store.as_ref(), &clock, &mut held, &events).await?;
                 count += 1;
             }
             anyhow::Ok((at, held, count))
@@ -219,24 +219,24 @@ pub(crate) async fn many_runs(
         runs[at] = held;
         total += count;
     }
-    Ok(rate(total, started.elapsed()))
+    Ok(rate_per_second(total, started.elapsed()))
 }
 
 /// One run, [`WRITERS`] appends under way; appends per second.
-async fn pipelined(
+async fn time_pipelined(
     store: &Arc<dyn Store>,
     clock: &Clock,
-    held: &mut Held,
+    held: &mut LeasedRun,
     time: Duration,
 ) -> anyhow::Result<f64> {
-    let event = stream::one_result(1);
+    let event = synthetic_events::tool_result_event(1);
     let started = Instant::now();
-    let mut under_way: VecDeque<StoreFuture<'_, Result<Appended, AppendError>>> = VecDeque::new();
+    let mut under_way: VecDeque<StoreFuture<'_, Result<AppendOutcome, AppendError>>> = VecDeque::new();
     let (mut sent, mut count) = (held.seq, 0);
     loop {
         while under_way.len() < WRITERS && started.elapsed() < time {
-            let append = append_to(held, sent, vec![event.clone()], clock);
-            under_way.push_back(handed_in(store.append(append)).await);
+            let append = build_append(held, sent, vec![event.clone()], clock);
+            under_way.push_back(poll_once(store.append(append)).await);
             sent = sent.next();
         }
         let Some(first) = under_way.pop_front() else { break };
@@ -244,14 +244,14 @@ async fn pipelined(
         held.seq = done.head.seq;
         count += 1;
     }
-    Ok(rate(count, started.elapsed()))
+    Ok(rate_per_second(count, started.elapsed()))
 }
 
 /// A future that was asked once. The store takes an append when its future is first asked, and the
 /// appends of one run must reach it in order.
-async fn handed_in(
-    mut append: StoreFuture<'_, Result<Appended, AppendError>>,
-) -> StoreFuture<'_, Result<Appended, AppendError>> {
+async fn poll_once(
+    mut append: StoreFuture<'_, Result<AppendOutcome, AppendError>>,
+) -> StoreFuture<'_, Result<AppendOutcome, AppendError>> {
     match poll_fn(|cx| Poll::Ready(append.as_mut().poll(cx))).await {
         Poll::Ready(done) => Box::pin(std::future::ready(done)),
         Poll::Pending => append,

@@ -12,44 +12,46 @@ use docket_coordinator::{
     clock::Clock,
     store::{
         Store,
-        sqlite::{self, Checkpoints},
+        sqlite::{self, CheckpointMode},
     },
 };
 use tokio::task::JoinSet;
 
 use crate::{
-    groups::stores::appends::{WRITERS, next, results},
-    harness::backlog::{self, Held},
-    report::{Effort, Report, Samples},
+    groups::stores::appends::{WRITERS, append_next, result_events},
+    harness::backlog::{self, LeasedRun},
+    report::{BenchReport, EffortLevel, Samples},
 };
 
 /// Events of an append: enough that the log is begun anew several times.
-const EVENTS: usize = 16;
+const EVENTS_PER_APPEND: usize = 16;
 
-struct Side {
+struct CheckpointSide {
     store: Arc<dyn Store>,
-    writers: Vec<Held>,
+    writers: Vec<LeasedRun>,
     samples: Samples,
 }
 
-impl Side {
-    async fn new(folder: &Path, name: &str, how: Checkpoints, clock: &Arc<Clock>) -> anyhow::Result<Self> {
-        let store = sqlite::open_with(&folder.join(name), how).await.context("a store cannot be opened")?;
+impl CheckpointSide {
+    async fn new(folder: &Path, name: &str, how: CheckpointMode, clock: &Arc<Clock>) -> anyhow::Result<Self> {
+        let store = sqlite::open_with_checkpoints(&folder.join(name), how)
+            .await
+            .context("a store cannot be opened")?;
         let store: Arc<dyn Store> = Arc::new(store);
-        let writers = backlog::runs(&store, clock, WRITERS).await?;
+        let writers = backlog::lease_new_runs(&store, clock, WRITERS).await?;
         Ok(Self { store, writers, samples: Samples::default() })
     }
 
-    async fn append(&mut self, clock: &Arc<Clock>, time: Duration) -> anyhow::Result<()> {
+    async fn append_for(&mut self, clock: &Arc<Clock>, time: Duration) -> anyhow::Result<()> {
         let started = Instant::now();
         let mut writers = JoinSet::new();
         for (at, held) in self.writers.iter().enumerate() {
             let (store, clock, mut held) = (Arc::clone(&self.store), Arc::clone(clock), *held);
             writers.spawn(async move {
-                let (events, mut took) = (results(EVENTS), Vec::new());
+                let (events, mut took) = (result_events(EVENTS_PER_APPEND), Vec::new());
                 while started.elapsed() < time {
                     let began = Instant::now();
-                    next(store.as_ref(), &clock, &mut held, &events).await?;
+                    append_next(store.as_ref(), &clock, &mut held, &events).await?;
                     took.push(began.elapsed());
                 }
                 anyhow::Ok((at, held, took))
@@ -65,13 +67,17 @@ impl Side {
 }
 
 /// Measures, in `folder`.
-pub(crate) async fn measure(folder: &Path, effort: Effort, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    folder: &Path,
+    effort: EffortLevel,
+    report: &mut BenchReport,
+) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
-    let mut with = Side::new(folder, "with.db", Checkpoints::Beside, &clock).await?;
-    let mut without = Side::new(folder, "without.db", Checkpoints::Never, &clock).await?;
+    let mut with = CheckpointSide::new(folder, "with.db", CheckpointMode::BackgroundThread, &clock).await?;
+    let mut without = CheckpointSide::new(folder, "without.db", CheckpointMode::Never, &clock).await?;
     for _ in 0..effort.rounds() {
-        with.append(&clock, effort.slice()).await?;
-        without.append(&clock, effort.slice()).await?;
+        with.append_for(&clock, effort.round_slice()).await?;
+        without.append_for(&clock, effort.round_slice()).await?;
     }
     with.store.close().await;
     without.store.close().await;

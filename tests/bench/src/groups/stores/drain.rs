@@ -15,30 +15,30 @@ use tokio::task::JoinSet;
 
 use crate::{
     harness::{
-        backlog::{self, Hand, end_run, run_end},
+        backlog::{self, BenchWorker, end_run, run_ended_event},
         raw_commits::RawCommits,
-        stream::empty_base,
+        synthetic_events::empty_base,
     },
-    report::{Effort, Report, rate},
+    report::{BenchReport, EffortLevel, rate_per_second},
 };
 
 /// Tasks of a bulk submit.
-const BULK: usize = 1000;
+const TASKS_PER_BULK_SUBMIT: usize = 1000;
 /// Leases of a large batch, and workers that take such.
-const BATCH: u32 = 500;
+const LEASES_PER_BATCH: u32 = 500;
 const BATCH_WORKERS: usize = 2;
 /// Submitters at the same time.
-const IN_FLIGHT: usize = 10;
+const CONCURRENT_SUBMITTERS: usize = 10;
 /// Leases of a request, and workers, beside a held snapshot.
-const HELD_BATCH: u32 = 10;
-const HELD_WORKERS: usize = 4;
+const SNAPSHOT_BATCH: u32 = 10;
+const SNAPSHOT_WORKERS: usize = 4;
 /// Tasks that come and go each second while it is held for long.
-const A_SECOND: usize = 500;
+const SNAPSHOT_TASKS_PER_SECOND: usize = 500;
 /// Workers that take one task at a time.
 const SINGLE_WORKERS: usize = 32;
 
 /// What the figures are called.
-pub(crate) struct Names {
+pub(crate) struct DrainFigures {
     submit_alone: &'static str,
     submit_ten: &'static str,
     submit_bulk: &'static str,
@@ -47,7 +47,7 @@ pub(crate) struct Names {
 }
 
 /// At SQLite.
-pub(crate) const SQLITE: Names = Names {
+pub(crate) const SQLITE: DrainFigures = DrainFigures {
     submit_alone: "submit_alone_per_s",
     submit_ten: "submit_ten_in_flight_per_s",
     submit_bulk: "submit_bulk_per_s",
@@ -56,7 +56,7 @@ pub(crate) const SQLITE: Names = Names {
 };
 
 /// At PostgreSQL.
-pub(crate) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: DrainFigures = DrainFigures {
     submit_alone: "submit_alone_per_s_postgres",
     submit_ten: "submit_ten_in_flight_per_s_postgres",
     submit_bulk: "submit_bulk_per_s_postgres",
@@ -67,73 +67,73 @@ pub(crate) const POSTGRES: Names = Names {
 /// Measures.
 pub(crate) async fn measure(
     store: &Arc<dyn Store>,
-    names: &Names,
-    effort: Effort,
-    report: &mut Report,
+    names: &DrainFigures,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
     backlog::put_blob(store, &clock, empty_base().1).await?;
-    let (alone, alone_time) = submit_alone(store, &clock, effort.slice() * 2).await?;
-    report.set(names.submit_alone, rate(alone as u64, alone_time));
+    let (alone, alone_time) = time_lone_submits(store, &clock, effort.round_slice() * 2).await?;
+    report.set(names.submit_alone, rate_per_second(alone as u64, alone_time));
     let mut in_flight = JoinSet::new();
-    for _ in 0..IN_FLIGHT {
-        let (store, clock, time) = (Arc::clone(store), Arc::clone(&clock), effort.slice() * 2);
-        in_flight.spawn(async move { submit_alone(&store, &clock, time).await });
+    for _ in 0..CONCURRENT_SUBMITTERS {
+        let (store, clock, time) = (Arc::clone(store), Arc::clone(&clock), effort.round_slice() * 2);
+        in_flight.spawn(async move { time_lone_submits(&store, &clock, time).await });
     }
     let (mut ten, mut ten_per_s) = (0, 0.0);
     while let Some(done) = in_flight.join_next().await {
         let (count, time) = done.context("a submitter ended early")??;
         ten += count;
-        ten_per_s += rate(count as u64, time);
+        ten_per_s += rate_per_second(count as u64, time);
     }
     report.set(names.submit_ten, ten_per_s);
-    let bulks = effort.bulks();
+    let bulks = effort.bulk_submits();
     let started = Instant::now();
     for _ in 0..bulks {
-        backlog::submit(store, &clock, BULK).await?;
+        backlog::submit_tasks(store, &clock, TASKS_PER_BULK_SUBMIT).await?;
     }
-    let total = bulks * BULK;
-    report.set(names.submit_bulk, rate(total as u64, started.elapsed()));
+    let total = bulks * TASKS_PER_BULK_SUBMIT;
+    report.set(names.submit_bulk, rate_per_second(total as u64, started.elapsed()));
     let single = total / 4;
     let batched = alone + ten + total - single;
-    report.set(names.drain, drain(store, &clock, batched, BATCH_WORKERS, BATCH).await?);
-    report.set(names.one_by_one, drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
+    report.set(names.drain, time_drain(store, &clock, batched, BATCH_WORKERS, LEASES_PER_BATCH).await?);
+    report.set(names.one_by_one, time_drain(store, &clock, single, SINGLE_WORKERS, 1).await?);
     Ok(())
 }
 
 /// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
 /// since then cannot be cleaned up. It is held for `hold` at least, while tasks come and go.
-pub(crate) async fn beside_a_held_snapshot(
+pub(crate) async fn measure_with_held_snapshot(
     store: &Arc<dyn Store>,
     raw: &mut RawCommits,
     hold: Duration,
-    effort: Effort,
-    report: &mut Report,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let clock = Arc::new(Clock::new());
-    let churn = effort.bulks() * BULK * 3;
-    let timed = BULK * 2;
-    for _ in 0..(churn + 2 * timed).div_ceil(BULK) {
-        backlog::submit(store, &clock, BULK).await?;
+    let churn = effort.bulk_submits() * TASKS_PER_BULK_SUBMIT * 3;
+    let timed = TASKS_PER_BULK_SUBMIT * 2;
+    for _ in 0..(churn + 2 * timed).div_ceil(TASKS_PER_BULK_SUBMIT) {
+        backlog::submit_tasks(store, &clock, TASKS_PER_BULK_SUBMIT).await?;
     }
-    let free = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await?;
-    raw.hold_a_snapshot().await?;
+    let free = time_drain(store, &clock, timed, SNAPSHOT_WORKERS, SNAPSHOT_BATCH).await?;
+    raw.hold_snapshot().await?;
     let since = Instant::now();
-    drain(store, &clock, churn, BATCH_WORKERS, BATCH).await?;
+    time_drain(store, &clock, churn, BATCH_WORKERS, LEASES_PER_BATCH).await?;
     while since.elapsed() < hold {
         let second = Instant::now();
-        backlog::submit(store, &clock, A_SECOND).await?;
-        drain(store, &clock, A_SECOND, HELD_WORKERS, HELD_BATCH).await?;
+        backlog::submit_tasks(store, &clock, SNAPSHOT_TASKS_PER_SECOND).await?;
+        time_drain(store, &clock, SNAPSHOT_TASKS_PER_SECOND, SNAPSHOT_WORKERS, SNAPSHOT_BATCH).await?;
         tokio::time::sleep(Duration::from_secs(1).saturating_sub(second.elapsed())).await;
     }
     report.set("drain_snapshot_held_s", since.elapsed().as_secs_f64());
-    let held = drain(store, &clock, timed, HELD_WORKERS, HELD_BATCH).await;
-    raw.let_go().await?;
+    let held = time_drain(store, &clock, timed, SNAPSHOT_WORKERS, SNAPSHOT_BATCH).await;
+    raw.release_snapshot().await?;
     report.set("drain_beside_held_snapshot_ratio", held? / free);
     Ok(())
 }
 
-async fn submit_alone(
+async fn time_lone_submits(
     store: &Arc<dyn Store>,
     clock: &Clock,
     time: Duration,
@@ -141,14 +141,14 @@ async fn submit_alone(
     let started = Instant::now();
     let mut count = 0;
     while started.elapsed() < time {
-        backlog::submit(store, clock, 1).await?;
+        backlog::submit_tasks(store, clock, 1).await?;
         count += 1;
     }
     Ok((count, started.elapsed()))
 }
 
 /// `workers` take `batch` tasks at a time until `count` are finished; tasks per second.
-async fn drain(
+async fn time_drain(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
     count: usize,
@@ -161,16 +161,17 @@ async fn drain(
     for _ in 0..workers {
         let (store, clock, left) = (Arc::clone(store), Arc::clone(clock), Arc::clone(&left));
         busy.spawn(async move {
-            let (mut hand, mut done) = (Hand::new(), 0);
+            let (mut hand, mut done) = (BenchWorker::new(), 0);
             loop {
-                let share = take(&left, batch);
+                let share = take_share(&left, batch);
                 if share == 0 {
                     return anyhow::Ok(done);
                 }
-                let held = backlog::lease(&store, &clock, &mut hand, share).await?;
+                let held = backlog::lease_tasks(&store, &clock, &mut hand, share).await?;
                 ensure!(held.len() == share as usize, "{} of {share} tasks were leased", held.len());
                 done += held.len();
-                let ends = held.into_iter().map(|held| end_run(&store, &clock, held, run_end(Turn(0))));
+                let ends =
+                    held.into_iter().map(|held| end_run(&store, &clock, held, run_ended_event(Turn(0))));
                 try_join_all(ends).await?;
             }
         });
@@ -180,11 +181,11 @@ async fn drain(
         finished += done.context("a worker ended early")??;
     }
     ensure!(finished == count, "{finished} of {count} tasks were finished");
-    Ok(rate(count as u64, started.elapsed()))
+    Ok(rate_per_second(count as u64, started.elapsed()))
 }
 
 /// Takes up to `batch` of what is left.
-fn take(left: &Mutex<usize>, batch: u32) -> u32 {
+fn take_share(left: &Mutex<usize>, batch: u32) -> u32 {
     // Nothing panics under the lock.
     let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
     let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
@@ -196,12 +197,12 @@ fn take(left: &Mutex<usize>, batch: u32) -> u32 {
 mod tests {
     use std::sync::Mutex;
 
-    use super::take;
+    use super::take_share;
 
     #[test]
-    fn shares_add_up_to_what_there_is() {
+    fn shares_add_up_to_the_total() {
         let left = Mutex::new(7);
-        let shares: Vec<u32> = std::iter::from_fn(|| Some(take(&left, 3))).take(4).collect();
+        let shares: Vec<u32> = std::iter::from_fn(|| Some(take_share(&left, 3))).take(4).collect();
         assert_eq!(shares, [3, 3, 1, 0]);
     }
 }

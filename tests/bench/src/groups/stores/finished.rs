@@ -6,32 +6,32 @@ use std::{sync::Arc, time::Instant};
 use anyhow::{Context as _, ensure};
 use docket_coordinator::{
     clock::Clock,
-    store::{Append, Condition, Store},
+    store::{AppendCondition, LogAppend, Store},
 };
 use docket_schema::{
+    api::TaskQuery,
     ids::{IncarnationId, StreamId, Turn},
-    wire::TaskQuery,
 };
 use futures_util::future::try_join_all;
 
 use crate::{
     harness::{
-        backlog::{self, Hand, Held},
-        stream,
+        backlog::{self, BenchWorker, LeasedRun},
+        synthetic_events,
     },
-    output::note,
-    report::{Effort, Report, Samples},
+    output::print_progress,
+    report::{BenchReport, EffortLevel, Samples},
 };
 
 /// Turns of a finished run: some hundred events.
-const TURNS: u32 = 24;
+const TURNS_PER_RUN: u32 = 24;
 /// Runs that are filled at the same time.
-const AT_ONCE: usize = 500;
+const CONCURRENT_RUNS: usize = 500;
 /// Events of one append while filling.
-const EVENTS_AN_APPEND: usize = 34;
+const EVENTS_PER_APPEND: usize = 34;
 
 /// What the figures are called.
-pub(crate) struct Names {
+pub(crate) struct FinishedFigures {
     lease: &'static str,
     append: &'static str,
     list: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct Names {
 }
 
 /// At SQLite.
-pub(crate) const SQLITE: Names = Names {
+pub(crate) const SQLITE: FinishedFigures = FinishedFigures {
     lease: "finished_lease_ratio",
     append: "finished_append_ratio",
     list: "finished_ps_ratio",
@@ -47,7 +47,7 @@ pub(crate) const SQLITE: Names = Names {
 };
 
 /// At PostgreSQL.
-pub(crate) const POSTGRES: Names = Names {
+pub(crate) const POSTGRES: FinishedFigures = FinishedFigures {
     lease: "finished_lease_ratio_postgres",
     append: "finished_append_ratio_postgres",
     list: "finished_ps_ratio_postgres",
@@ -59,18 +59,18 @@ pub(crate) async fn measure(
     empty: &Arc<dyn Store>,
     full: &Arc<dyn Store>,
     runs: usize,
-    names: &Names,
-    effort: Effort,
-    report: &mut Report,
+    names: &FinishedFigures,
+    effort: EffortLevel,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let clock = Clock::new();
-    let events = fill(full, &clock, runs).await?;
+    let events = fill_store(full, &clock, runs).await?;
     report.set(names.events, events as f64);
-    let mut without = Side::new(empty, &clock).await?;
-    let mut with = Side::new(full, &clock).await?;
+    let mut without = MeasuredStore::new(empty, &clock).await?;
+    let mut with = MeasuredStore::new(full, &clock).await?;
     for _ in 0..effort.latency_samples() {
-        without.sample(empty, &clock).await?;
-        with.sample(full, &clock).await?;
+        without.take_sample(empty, &clock).await?;
+        with.take_sample(full, &clock).await?;
     }
     let ratio = |with: &Samples, without: &Samples| Some(with.percentile(50)? / without.percentile(50)?);
     let pairs = [
@@ -85,69 +85,71 @@ pub(crate) async fn measure(
 }
 
 /// How many events the runs have in all.
-async fn fill(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyhow::Result<usize> {
+async fn fill_store(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyhow::Result<usize> {
     let mut events = 0;
     let mut done = 0;
     while done < runs {
-        let count = AT_ONCE.min(runs - done);
-        let held = backlog::runs(store, clock, count).await?;
-        events +=
-            try_join_all(held.into_iter().map(|held| live(store, clock, held))).await?.iter().sum::<usize>();
+        let count = CONCURRENT_RUNS.min(runs - done);
+        let held = backlog::lease_new_runs(store, clock, count).await?;
+        events += try_join_all(held.into_iter().map(|held| write_full_run(store, clock, held)))
+            .await?
+            .iter()
+            .sum::<usize>();
         done += count;
-        if done % (20 * AT_ONCE) == 0 {
-            note(&format!("finished runs: {done} of {runs}"));
+        if done % (20 * CONCURRENT_RUNS) == 0 {
+            print_progress(&format!("finished runs: {done} of {runs}"));
         }
     }
     Ok(events)
 }
 
 /// A run from its first event to its last.
-async fn live(store: &Arc<dyn Store>, clock: &Clock, mut held: Held) -> anyhow::Result<usize> {
-    let events = stream::events(held.task, held.run, IncarnationId(held.run.0), TURNS);
-    for part in events.chunks(EVENTS_AN_APPEND) {
-        let appended = Append {
+async fn write_full_run(store: &Arc<dyn Store>, clock: &Clock, mut held: LeasedRun) -> anyhow::Result<usize> {
+    let events = synthetic_events::run_events(held.task, held.run, IncarnationId(held.run.0), TURNS_PER_RUN);
+    for part in events.chunks(EVENTS_PER_APPEND) {
+        let appended = LogAppend {
             stream: StreamId::Run(held.run),
-            condition: Condition::Holder(held.seq, held.epoch),
+            condition: AppendCondition::LeaseHolder(held.seq, held.epoch),
             events: part.to_vec(),
             blobs: Vec::new(),
-            names: Vec::new(),
+            required_blobs: Vec::new(),
             now: clock.now(),
         };
         held.seq = store.append(appended).await.context("an append was refused")?.head.seq;
     }
-    backlog::end_run(store, clock, held, backlog::run_end(Turn(TURNS))).await?;
+    backlog::end_run(store, clock, held, backlog::run_ended_event(Turn(TURNS_PER_RUN))).await?;
     Ok(events.len() + 1)
 }
 
 /// One of the two stores, and what it took there.
-struct Side {
-    hand: Hand,
-    run: Held,
+struct MeasuredStore {
+    worker: BenchWorker,
+    run: LeasedRun,
     leases: Samples,
     appends: Samples,
     lists: Samples,
 }
 
-impl Side {
+impl MeasuredStore {
     async fn new(store: &Arc<dyn Store>, clock: &Clock) -> anyhow::Result<Self> {
-        let run = backlog::runs(store, clock, 1).await?.pop().context("no run")?;
+        let run = backlog::lease_new_runs(store, clock, 1).await?.pop().context("no run")?;
         let samples = Samples::default;
-        Ok(Self { hand: Hand::new(), run, leases: samples(), appends: samples(), lists: samples() })
+        Ok(Self { worker: BenchWorker::new(), run, leases: samples(), appends: samples(), lists: samples() })
     }
 
-    async fn sample(&mut self, store: &Arc<dyn Store>, clock: &Clock) -> anyhow::Result<()> {
-        backlog::submit(store, clock, 1).await?;
+    async fn take_sample(&mut self, store: &Arc<dyn Store>, clock: &Clock) -> anyhow::Result<()> {
+        backlog::submit_tasks(store, clock, 1).await?;
         let began = Instant::now();
-        let leased = backlog::lease(store, clock, &mut self.hand, 1).await?;
+        let leased = backlog::lease_tasks(store, clock, &mut self.worker, 1).await?;
         self.leases.push_ms(began.elapsed());
         ensure!(leased.len() == 1, "what was submitted was not leased");
-        let result = vec![stream::one_result(1)];
-        let appended = Append {
+        let result = vec![synthetic_events::tool_result_event(1)];
+        let appended = LogAppend {
             stream: StreamId::Run(self.run.run),
-            condition: Condition::Holder(self.run.seq, self.run.epoch),
+            condition: AppendCondition::LeaseHolder(self.run.seq, self.run.epoch),
             events: result,
             blobs: Vec::new(),
-            names: Vec::new(),
+            required_blobs: Vec::new(),
             now: clock.now(),
         };
         let began = Instant::now();
@@ -156,8 +158,8 @@ impl Side {
         self.run.seq = done.head.seq;
         // What `docket ps` asks for by default, and what is open.
         let began = Instant::now();
-        store.tasks(TaskQuery { limit: Some(20), ..TaskQuery::default() }).await?;
-        store.queues().await?;
+        store.list_tasks(TaskQuery { limit: Some(20), ..TaskQuery::default() }).await?;
+        store.list_queues().await?;
         self.lists.push_ms(began.elapsed());
         Ok(())
     }

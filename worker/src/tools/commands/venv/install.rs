@@ -1,39 +1,46 @@
 //! `venv_install`: packages into the environment, which is made where it is not there.
 
 use super::{
-    super::line::{self, Leaves, Running},
-    place::{FOLDER, WHOLE},
+    super::shell_tool::{self, ShellToolCall, ShellToolEffect},
+    environment::{COMPLETE_MARKER, FOLDER},
 };
-use crate::calls::joined;
+use crate::calls::join_quoted;
 use crate::tools::{
     context::tool_context::{ToolContext, ToolOutcome},
-    file_access::files::load,
+    file_access::files::load_file,
 };
 
-pub(crate) use crate::calls::venv_install::{Args, DESCRIPTION, NAME};
+pub(crate) use crate::calls::venv_install::{DESCRIPTION, NAME, VenvInstallArgs};
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    match shell(context, &args) {
+pub(crate) async fn run(context: ToolContext<'_>, args: VenvInstallArgs) -> ToolOutcome {
+    match install_script(context, &args) {
         Ok(shell) => {
             let timeout_ms = context.settings.command_timeout_ms_max;
-            let leaves = Leaves::Changes;
-            let running = Running { tool: NAME, shell, cwd: None, timeout_ms, leaves, must_end_well: true };
-            line::run(context, running).await
+            let leaves = ShellToolEffect::MayChange;
+            let running = ShellToolCall {
+                tool: NAME,
+                shell,
+                cwd: None,
+                timeout_ms,
+                effect: leaves,
+                nonzero_is_error: true,
+            };
+            shell_tool::run_shell_tool(context, running).await
         }
         Err(text) => ToolOutcome::error(NAME, text),
     }
 }
 
-fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
-    let words = args.words()?;
-    if let Some(file) = args.requirements()? {
-        load(context.root, &file).map_err(|error| format!("`requirements`: {error}"))?;
+fn install_script(context: ToolContext<'_>, args: &VenvInstallArgs) -> Result<String, String> {
+    let words = args.pip_args()?;
+    if let Some(file) = args.requirements_path()? {
+        load_file(context.root, &file).map_err(|error| format!("`requirements`: {error}"))?;
     }
     let mut shell = format!(
         "set -e\n\
          if [ -L {FOLDER} ]; then echo '{FOLDER} is a link, and no environment is made behind one' >&2; exit 1; fi\n\
          if [ ! -f {FOLDER}/{WHOLE} ] && [ ! -x {FOLDER}/bin/pip ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
-         python3 -m venv {FOLDER}; : > {FOLDER}/{WHOLE}; echo 'made the environment {FOLDER}'; fi\n"
+         python3 -m venv {FOLDER}; : > {FOLDER}/{COMPLETE_MARKER}; echo 'made the environment {FOLDER}'; fi\n"
     );
     if !words.is_empty() {
         // A call that policy gives the network finds a proxy in its environment; without, pip would wait for what
@@ -42,7 +49,7 @@ fn shell(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
             "alone='--no-index --no-build-isolation'; if [ -n \"${{https_proxy:-}}\" ]; then alone=; fi\n\
              PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_CONFIG_FILE=/dev/null exec {FOLDER}/bin/python -m pip \
              install $alone {}\n",
-            joined(&words)
+            join_quoted(&words)
         ));
     }
     Ok(shell)
@@ -53,10 +60,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::{Workspace, has};
+    use crate::tools::testing::{TestWorkspace, has_program};
 
     /// A package that pip installs without building anything and without the network: a wheel, made by hand.
-    pub(in super::super) fn wheel(w: &mut Workspace) {
+    pub(in super::super) fn build_wheel(w: &mut TestWorkspace) {
         let line = r#"mkdir -p wheels && python3 - <<'E'
 import zipfile
 with zipfile.ZipFile("wheels/greet-1.0-py3-none-any.whl", "w") as z:
@@ -65,59 +72,63 @@ with zipfile.ZipFile("wheels/greet-1.0-py3-none-any.whl", "w") as z:
     z.writestr("greet-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     z.writestr("greet-1.0.dist-info/RECORD", "greet.py,,\ngreet-1.0.dist-info/METADATA,,\ngreet-1.0.dist-info/WHEEL,,\ngreet-1.0.dist-info/RECORD,,\n")
 E"#;
-        assert_eq!(w.call("run_command", json!({"command": line})).facts.exit, Some(0));
+        assert_eq!(w.call_tool("run_command", json!({"command": line})).facts.exit, Some(0));
     }
 
     #[test]
-    fn the_environment_is_made_once_and_a_file_of_the_workspace_is_installed() {
-        let mut w = Workspace::new(&[]);
-        if !has("ensurepip") {
+    fn environment_is_created_once_and_installs_a_local_file() {
+        let mut w = TestWorkspace::new(&[]);
+        if !has_program("ensurepip") {
             return;
         }
-        let out = w.call("venv_run", json!({"command": "true"}));
+        let out = w.call_tool("venv_run", json!({"command": "true"}));
         assert!(out.is_error && out.text().contains("venv_install makes it"), "{}", out.text());
-        let out = w.call(NAME, json!({}));
+        let out = w.call_tool(NAME, json!({}));
         assert!(!out.is_error && out.text().contains("made the environment"), "{}", out.text());
-        wheel(&mut w);
-        let out = w.call(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
+        build_wheel(&mut w);
+        let out = w.call_tool(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
         assert!(out.text().contains("Successfully installed greet-1.0"), "{}", out.text());
         assert!(!out.text().contains("made the environment") && out.facts.may_have_changed_tree);
-        w.write("sub/deep/x", "");
+        w.write_file("sub/deep/x", "");
         let line = "python -c 'import greet, sys; print(greet.hello(), sys.prefix != sys.base_prefix)'";
         for cwd in ["", "sub/deep"] {
-            let out = w.call("venv_run", json!({"command": line, "cwd": cwd}));
+            let out = w.call_tool("venv_run", json!({"command": line, "cwd": cwd}));
             assert!(out.text().contains("hello from the wheel True"), "{}", out.text());
         }
         // git leaves it out by itself.
-        let told = w.call("run_command", json!({"command": "git init -q . && git add -A && git ls-files"}));
+        let told =
+            w.call_tool("run_command", json!({"command": "git init -q . && git add -A && git ls-files"}));
         assert!(!told.text().contains(FOLDER), "{}", told.text());
         // What is not of the workspace cannot come from anywhere, and nobody waits for it.
-        let out = w.call(NAME, json!({"packages": ["surely-there-is-no-such-package"]}));
+        let out = w.call_tool(NAME, json!({"packages": ["surely-there-is-no-such-package"]}));
         assert!(out.is_error && out.text().contains("No matching distribution"), "{}", out.text());
     }
 
     /// An interpreter is there long before pip: where a worker died between them, it is made anew.
     #[test]
-    fn a_half_made_environment_is_made_anew() {
-        let mut w = Workspace::new(&[]);
-        if !has("ensurepip") {
+    fn incomplete_environment_is_recreated() {
+        let mut w = TestWorkspace::new(&[]);
+        if !has_program("ensurepip") {
             return;
         }
         let line = format!("mkdir -p {FOLDER}/bin && ln -s /usr/bin/python3 {FOLDER}/bin/python");
-        assert_eq!(w.call("run_command", json!({"command": line})).facts.exit, Some(0));
-        assert!(w.call("venv_run", json!({"command": "true"})).is_error, "it is none yet");
-        wheel(&mut w);
-        let out = w.call(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
+        assert_eq!(w.call_tool("run_command", json!({"command": line})).facts.exit, Some(0));
+        assert!(w.call_tool("venv_run", json!({"command": "true"})).is_error, "it is none yet");
+        build_wheel(&mut w);
+        let out = w.call_tool(NAME, json!({"packages": ["./wheels/greet-1.0-py3-none-any.whl"]}));
         assert!(out.text().contains("made the environment") && !out.is_error, "{}", out.text());
         assert!(out.text().contains("Successfully installed greet-1.0"), "{}", out.text());
-        assert_eq!(w.call("venv_run", json!({"command": "python -c 'import greet'"})).facts.exit, Some(0));
+        assert_eq!(
+            w.call_tool("venv_run", json!({"command": "python -c 'import greet'"})).facts.exit,
+            Some(0)
+        );
     }
 
     #[test]
-    fn what_is_no_package_is_refused_before_anything_runs() {
-        let mut w = Workspace::new(&[]);
-        w.link("out.txt", "/etc/passwd");
-        w.link(FOLDER, "/tmp");
+    fn invalid_packages_are_rejected_before_anything_runs() {
+        let mut w = TestWorkspace::new(&[]);
+        w.create_link("out.txt", "/etc/passwd");
+        w.create_link(FOLDER, "/tmp");
         for args in [
             json!({"packages": ["--index-url=http://x"]}),
             json!({"packages": ["-e", "."]}),
@@ -128,10 +139,10 @@ E"#;
             json!({"requirements": "out.txt"}),
             json!({"packages": vec!["a"; 101]}),
         ] {
-            let out = w.call(NAME, args.clone());
+            let out = w.call_tool(NAME, args.clone());
             assert!(out.is_error && !out.facts.may_have_changed_tree, "{args}: {}", out.text());
         }
-        let out = w.call(NAME, json!({}));
+        let out = w.call_tool(NAME, json!({}));
         assert!(out.is_error && out.text().contains("is a link"), "{}", out.text());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! There is no tool to make one: `venv_install` does where it is not there, with or without packages.
 
-mod place;
+mod environment;
 
 pub(crate) mod install;
 pub(crate) mod run;

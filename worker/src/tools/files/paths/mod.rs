@@ -3,7 +3,7 @@
 //! What they write goes through the [envelope](super::envelope); names are changed beneath folders that no link leads
 //! out of, and never git's own or docket's.
 
-mod names;
+mod path_operations;
 
 pub(crate) mod append_file;
 pub(crate) mod copy_file;

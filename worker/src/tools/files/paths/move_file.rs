@@ -3,21 +3,21 @@
 use std::{ffi::OsStr, path::Path};
 
 use docket_schema::{
-    content::WorkPath,
+    content::WorkspacePath,
     message::{CallId, ToolUse},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::names;
-use crate::calls::work_path;
+use super::path_operations;
+use crate::calls::parse_workspace_path;
 use crate::tools::{
-    checks::gate,
+    checks::syntax_check,
     context::tool_context::{ToolContext, ToolOutcome},
     file_access::{
-        files::{load, os},
-        near,
+        files::{load_file, os_path},
+        path_suggestions,
     },
 };
 
@@ -27,37 +27,38 @@ pub(crate) const DESCRIPTION: &str = "Moves or renames a file or a folder, and m
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct MoveFileArgs {
     /// Its path, relative to the workspace.
     from: String,
     /// Its new path, with its new name.
     to: String,
 }
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
-    moved(context, &args).await.unwrap_or_else(|text| ToolOutcome::error(NAME, text))
+pub(crate) async fn run(context: ToolContext<'_>, args: MoveFileArgs) -> ToolOutcome {
+    move_path(context, &args).await.unwrap_or_else(|text| ToolOutcome::error(NAME, text))
 }
 
-async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, String> {
-    let (from, to) = ends(context, &args.from, &args.to)?;
-    let meta = names::look(context.root, &from).map_err(|error| near::told(context.root, &error))?;
+async fn move_path(context: ToolContext<'_>, args: &MoveFileArgs) -> Result<ToolOutcome, String> {
+    let (from, to) = source_and_target(context, &args.from, &args.to)?;
+    let meta = path_operations::metadata_no_follow(context.root, &from)
+        .map_err(|error| path_suggestions::format_file_error(context.root, &error))?;
     if meta.is_dir() {
         if to.as_bytes().strip_prefix(from.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')) {
             return Err(format!("`{to}` lies in `{from}`: a folder cannot be moved into itself"));
         }
-        return folder(context, args, (&from, &to));
+        return move_folder(context, args, (&from, &to));
     }
-    names::stays(&from, "moved away")?;
+    path_operations::refuse_config_file(&from, "moved away")?;
     // What cannot be read whole is no source.
-    let loaded = if meta.is_file() { load(context.root, &from).ok() } else { None };
+    let loaded = if meta.is_file() { load_file(context.root, &from).ok() } else { None };
     let remark = match &loaded {
-        Some(loaded) => renamed(context, &from, &to, &loaded.bytes).await?,
+        Some(loaded) => check_renamed_syntax(context, &from, &to, &loaded.bytes).await?,
         None => String::new(),
     };
     // Bound to what was read: a file that is another by now is looked at first.
     let hash = match (context.read_set.get(&from), meta.is_file()) {
         (Some(read), true) => {
-            let now = load(context.root, &from).map_err(|error| error.to_string())?.hash;
+            let now = load_file(context.root, &from).map_err(|error| error.to_string())?.hash;
             if now != *read {
                 return Err(format!(
                     "`{from}` changed on disk since it was read: read it again, then move it"
@@ -67,43 +68,44 @@ async fn moved(context: ToolContext<'_>, args: &Args) -> Result<ToolOutcome, Str
         }
         (Some(_) | None, _) => None,
     };
-    if let Err(error) = names::rename(context.root, &from, &to) {
+    if let Err(error) = path_operations::rename_path(context.root, &from, &to) {
         // The folders above its new place may be there by now.
         return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
     }
     let mut out = ToolOutcome::ok(format!("moved {from} to {to}\n{remark}").trim_end());
     out.facts.changed.extend([from, to.clone()]);
     Ok(match hash {
-        Some(hash) => out.seen(to, hash),
+        Some(hash) => out.with_seen_file(to, hash),
         None => out,
     })
 }
 
 /// Moves a folder, and what was read in it stays read.
-fn folder(
+fn move_folder(
     context: ToolContext<'_>,
-    args: &Args,
-    (from, to): (&WorkPath, &WorkPath),
+    args: &MoveFileArgs,
+    (from, to): (&WorkspacePath, &WorkspacePath),
 ) -> Result<ToolOutcome, String> {
-    let below = names::below(context.root, from)?;
-    let call = |args| ToolUse { call: CallId::own(0), name: NAME.to_owned(), args, malformed: None };
+    let below = path_operations::list_folder_names(context.root, from)?;
+    let call = |args| ToolUse { call: CallId::for_runtime(0), name: NAME.to_owned(), args, malformed: None };
     let whole = call(json!({ "from": args.from, "to": args.to }));
-    let moved = |path: &WorkPath| {
+    let moved = |path: &WorkspacePath| {
         let rest = path.as_bytes().strip_prefix(from.as_bytes()).unwrap_or_default();
-        WorkPath::new([to.as_bytes(), rest].concat())
+        WorkspacePath::new([to.as_bytes(), rest].concat())
     };
-    let one = |path: &WorkPath| {
+    let one = |path: &WorkspacePath| {
         let to = moved(path).map_or_else(|| args.to.clone(), |to| to.to_string());
         json!({ "from": path.to_string(), "to": to })
     };
-    let read = names::go_along(context, &below, &whole, one, ("moved away", "move"))?;
-    if let Err(error) = names::rename(context.root, from, to) {
+    let read = path_operations::check_folder_files(context, &below, &whole, one, ("moved away", "move"))?;
+    if let Err(error) = path_operations::rename_path(context.root, from, to) {
         return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
     }
-    let mut out = ToolOutcome::ok(format!("moved the folder {from} to {to}, {} names in it", below.names));
+    let mut out =
+        ToolOutcome::ok(format!("moved the folder {from} to {to}, {} names in it", below.name_count));
     out.facts.may_have_changed_tree = true;
     let read = read.iter().filter_map(|(path, hash)| Some((moved(path)?, *hash)));
-    Ok(read.fold(out, |out, (path, hash)| out.seen(path, hash)))
+    Ok(read.fold(out, |out, (path, hash)| out.with_seen_file(path, hash)))
 }
 
 /// The dry run of a file that gets another name: what the new one's language says of it (E9). Under one language it is
@@ -111,25 +113,30 @@ fn folder(
 ///
 /// # Errors
 /// The refusal, for the model.
-pub(super) async fn renamed(
+pub(super) async fn check_renamed_syntax(
     context: ToolContext<'_>,
-    from: &WorkPath,
-    to: &WorkPath,
+    from: &WorkspacePath,
+    to: &WorkspacePath,
     bytes: &[u8],
 ) -> Result<String, String> {
-    let ending = |path: &WorkPath| Path::new(&path.to_string()).extension().map(OsStr::to_owned);
+    let ending = |path: &WorkspacePath| Path::new(&path.to_string()).extension().map(OsStr::to_owned);
     let before = (ending(from) == ending(to)).then_some(bytes);
-    gate::syntax(context, to, before, bytes).await
+    syntax_check::check_edit_syntax(context, to, before, bytes).await
 }
 
 /// Both paths, and nothing at the second.
-pub(super) fn ends(context: ToolContext<'_>, from: &str, to: &str) -> Result<(WorkPath, WorkPath), String> {
-    let path = |field: &str, text: &str| work_path(text).map_err(|error| format!("`{field}`: {error}"));
+pub(super) fn source_and_target(
+    context: ToolContext<'_>,
+    from: &str,
+    to: &str,
+) -> Result<(WorkspacePath, WorkspacePath), String> {
+    let path =
+        |field: &str, text: &str| parse_workspace_path(text).map_err(|error| format!("`{field}`: {error}"));
     let (from, into) = (path("from", from)?, path("to", to)?);
     if to.ends_with('/') {
         return Err(format!("`to`: `{to}` names a folder: give the new path with the name in it"));
     }
-    if context.root.symlink_metadata(os(&into)).is_ok() {
+    if context.root.symlink_metadata(os_path(&into)).is_ok() {
         return Err(format!("`{into}` exists already: nothing is replaced; delete_file removes it"));
     }
     Ok((from, into))
@@ -138,27 +145,27 @@ pub(super) fn ends(context: ToolContext<'_>, from: &str, to: &str) -> Result<(Wo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Sight;
-    use crate::tools::testing::Workspace;
+    use crate::policy::PathVisibility;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn a_file_and_a_folder_get_another_name_and_what_was_read_stays_read() {
-        let mut w = Workspace::new(&[("a.txt", "one\n"), ("d/x/y", "2\n")]);
-        w.chmod("a.txt", 0o755);
-        w.call("read_file", json!({"path": "a.txt"}));
-        let out = w.call(NAME, json!({"from": "a.txt", "to": "new/b.txt"}));
+    fn moved_files_and_folders_still_count_as_read() {
+        let mut w = TestWorkspace::new(&[("a.txt", "one\n"), ("d/x/y", "2\n")]);
+        w.set_mode("a.txt", 0o755);
+        w.call_tool("read_file", json!({"path": "a.txt"}));
+        let out = w.call_tool(NAME, json!({"from": "a.txt", "to": "new/b.txt"}));
         assert_eq!((out.text().as_ref(), out.facts.changed.len()), ("moved a.txt to new/b.txt", 2));
-        assert_eq!((w.read("new/b.txt").as_str(), w.mode("new/b.txt")), ("one\n", 0o755));
+        assert_eq!((w.read_file("new/b.txt").as_str(), w.file_mode("new/b.txt")), ("one\n", 0o755));
         let edit = json!({"path": "new/b.txt", "edits": [{"search": "one", "replace": "two"}]});
-        assert!(!w.call("edit_file", edit).is_error);
-        let out = w.call(NAME, json!({"from": "d", "to": "e/f"}));
+        assert!(!w.call_tool("edit_file", edit).is_error);
+        let out = w.call_tool(NAME, json!({"from": "d", "to": "e/f"}));
         assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
-        assert_eq!(w.names(), ["e/f/x/y", "new/b.txt"]);
+        assert_eq!(w.file_names(), ["e/f/x/y", "new/b.txt"]);
     }
 
     #[test]
-    fn a_link_is_moved_itself_and_nothing_is_moved_out_or_over_anything() {
-        let mut w = Workspace::new(&[
+    fn link_is_moved_itself_and_targets_outside_or_occupied_are_refused() {
+        let mut w = TestWorkspace::new(&[
             ("a", "1"),
             ("b", "2"),
             ("d/e", "3"),
@@ -166,9 +173,9 @@ mod tests {
             ("repo/.git/HEAD", "5"),
             ("cfg/docket.toml", "6"),
         ]);
-        w.link("out", "/etc");
-        assert!(!w.call(NAME, json!({"from": "out", "to": "still"})).is_error);
-        assert_eq!(std::fs::read_link(w.path("still")).expect("a link"), std::path::Path::new("/etc"));
+        w.create_link("out", "/etc");
+        assert!(!w.call_tool(NAME, json!({"from": "out", "to": "still"})).is_error);
+        assert_eq!(std::fs::read_link(w.full_path("still")).expect("a link"), std::path::Path::new("/etc"));
         for (from, to, want) in [
             ("a", "b", "exists already"),
             ("a", "d", "exists already"),
@@ -188,18 +195,18 @@ mod tests {
             ("a", "docket.toml", "protected"),
             ("a", "b/c", "link, or lies below one"),
         ] {
-            let out = w.call(NAME, json!({"from": from, "to": to}));
+            let out = w.call_tool(NAME, json!({"from": from, "to": to}));
             assert!(out.is_error && out.text().contains(want), "{from} {to}: {}", out.text());
         }
         assert_eq!(
-            (w.read("a").as_str(), w.read("b").as_str(), w.read(".git/config").as_str()),
+            (w.read_file("a").as_str(), w.read_file("b").as_str(), w.read_file(".git/config").as_str()),
             ("1", "2", "4")
         );
     }
 
     #[test]
-    fn what_an_edit_may_not_do_another_name_does_not_either() {
-        let mut w = Workspace::new(&[
+    fn move_obeys_the_limits_of_an_edit() {
+        let mut w = TestWorkspace::new(&[
             ("a.txt", "def f(:\n"),
             ("bad.py", "def g(:\n"),
             ("good.txt", "x = 1\n"),
@@ -207,31 +214,31 @@ mod tests {
         ]);
         w.settings.refuse_syntax_errors = true;
         for tool in [NAME, "copy_file"] {
-            let out = w.call(tool, json!({"from": "a.txt", "to": "a.py"}));
+            let out = w.call_tool(tool, json!({"from": "a.txt", "to": "a.py"}));
             assert!(out.is_error && out.text().contains("syntax"), "{tool}: {}", out.text());
         }
         for (tool, to) in [("copy_file", "one.py"), (NAME, "two.py")] {
-            let out = w.call(tool, json!({"from": "bad.py", "to": to}));
+            let out = w.call_tool(tool, json!({"from": "bad.py", "to": to}));
             assert!(!out.is_error, "it is no worse than it was: {}", out.text());
         }
-        assert!(!w.call(NAME, json!({"from": "good.txt", "to": "good.py"})).is_error);
+        assert!(!w.call_tool(NAME, json!({"from": "good.txt", "to": "good.py"})).is_error);
         let kept = [
             (NAME, json!({"from": "pyproject.toml", "to": "old.toml"})),
             ("delete_file", json!({"path": "pyproject.toml"})),
         ];
         for (tool, args) in kept {
-            let out = w.call(tool, args);
+            let out = w.call_tool(tool, args);
             assert!(out.is_error && out.text().contains("configures the project"), "{}", out.text());
         }
-        assert_eq!(w.names(), ["a.txt", "good.py", "one.py", "pyproject.toml", "two.py"]);
+        assert_eq!(w.file_names(), ["a.txt", "good.py", "one.py", "pyproject.toml", "two.py"]);
         w.settings.refuse_syntax_errors = false;
-        let out = w.call("copy_file", json!({"from": "a.txt", "to": "a.py"}));
+        let out = w.call_tool("copy_file", json!({"from": "a.txt", "to": "a.py"}));
         assert!(!out.is_error && out.text().contains("syntax:"), "told: {}", out.text());
     }
 
     #[test]
-    fn what_holds_for_a_file_holds_for_each_that_goes_with_its_folder() {
-        let mut w = Workspace::new(&[
+    fn limits_for_a_file_apply_to_each_file_of_a_moved_folder() {
+        let mut w = TestWorkspace::new(&[
             ("lib/package.json", "{}"),
             ("lib/a", "1\n"),
             ("src/deep/read", "1\n"),
@@ -241,46 +248,47 @@ mod tests {
             (NAME, json!({"from": "lib", "to": "old"})),
             ("delete_file", json!({"path": "lib", "recursive": true})),
         ] {
-            let out = w.call(tool, args);
+            let out = w.call_tool(tool, args);
             assert!(out.is_error && out.text().contains("`lib/package.json` configures"), "{}", out.text());
         }
-        w.call("read_file", json!({"path": "src/deep/read"}));
+        w.call_tool("read_file", json!({"path": "src/deep/read"}));
         let policy = "[[rules]]\nid = \"tf\"\nverdict = \"ask\"\npaths = [\"*.tf\"]\n";
-        w.settings.sight = Sight::of(&[crate::policy::parse(policy).expect("a policy")]);
+        w.settings.visibility =
+            PathVisibility::new(&[crate::policy::parse_policy_text(policy).expect("a policy")]);
         let calls = [
             (NAME, json!({"from": "src", "to": "new"}), "move its files one by one"),
             ("delete_file", json!({"path": "src", "recursive": true}), "delete its files one by one"),
         ];
         for (tool, args, want) in &calls {
-            let out = w.call(tool, args.clone());
+            let out = w.call_tool(tool, args.clone());
             let told = out.text().into_owned();
             assert!(out.is_error && told.contains("`src/main.tf`") && told.contains("`tf`"), "{told}");
             assert!(told.contains(want), "{told}");
         }
-        w.settings.sight = Sight::default();
-        w.write("src/deep/read", "another's\n");
+        w.settings.visibility = PathVisibility::default();
+        w.write_file("src/deep/read", "another's\n");
         for (tool, args, _) in &calls {
-            let out = w.call(tool, args.clone());
+            let out = w.call_tool(tool, args.clone());
             assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
         }
-        assert_eq!(w.names(), ["lib/a", "lib/package.json", "src/deep/read", "src/main.tf"]);
-        w.settings.sight = Sight::older();
-        let out = w.call(NAME, json!({"from": "lib", "to": "old"}));
+        assert_eq!(w.file_names(), ["lib/a", "lib/package.json", "src/deep/read", "src/main.tf"]);
+        w.settings.visibility = PathVisibility::for_legacy_run();
+        let out = w.call_tool(NAME, json!({"from": "lib", "to": "old"}));
         assert!(!out.is_error && out.facts.read.is_empty(), "as in older logs: {}", out.text());
-        w.settings.sight = Sight::default();
-        w.call("read_file", json!({"path": "src/deep/read"}));
-        assert!(!w.call(NAME, json!({"from": "src", "to": "new"})).is_error);
+        w.settings.visibility = PathVisibility::default();
+        w.call_tool("read_file", json!({"path": "src/deep/read"}));
+        assert!(!w.call_tool(NAME, json!({"from": "src", "to": "new"})).is_error);
         let edit = json!({"path": "new/deep/read", "edits": [{"search": "another's", "replace": "mine"}]});
-        assert!(!w.call("edit_file", edit).is_error, "what was read stays read");
+        assert!(!w.call_tool("edit_file", edit).is_error, "what was read stays read");
     }
 
     #[test]
-    fn a_file_that_changed_since_it_was_read_stays_where_it_is() {
-        let mut w = Workspace::new(&[("a", "1\n")]);
-        w.call("read_file", json!({"path": "a"}));
-        w.write("a", "another's\n");
-        let out = w.call(NAME, json!({"from": "a", "to": "b"}));
+    fn file_changed_since_it_was_read_is_not_moved() {
+        let mut w = TestWorkspace::new(&[("a", "1\n")]);
+        w.call_tool("read_file", json!({"path": "a"}));
+        w.write_file("a", "another's\n");
+        let out = w.call_tool(NAME, json!({"from": "a", "to": "b"}));
         assert!(out.is_error && out.text().contains("changed on disk"), "{}", out.text());
-        assert_eq!(w.names(), ["a"]);
+        assert_eq!(w.file_names(), ["a"]);
     }
 }

@@ -1,21 +1,21 @@
 //! `stat_file`: what stands under a path. No times: those of a restored workspace are others.
 
 use cap_std::fs::{FileTypeExt as _, MetadataExt as _};
-use docket_schema::content::WorkPath;
+use docket_schema::content::WorkspacePath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::names;
-use crate::calls::work_path;
+use super::path_operations;
+use crate::calls::parse_workspace_path;
 use crate::{
-    project::config_files::is_config,
+    project::config_files::is_config_file,
     tools::{
         context::tool_context::{ToolContext, ToolOutcome},
         file_access::{
-            files::{FILE_BYTES_MAX, load, os, size_text},
-            near,
+            files::{FILE_BYTES_MAX, format_size, load_file, os_path},
+            path_suggestions,
         },
-        text::encoding::{Held, held},
+        text::encoding::{FileContent, classify_content},
     },
 };
 
@@ -25,24 +25,25 @@ pub(crate) const DESCRIPTION: &str = "Says what stands under a path: file, folde
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Args {
+pub(crate) struct StatFileArgs {
     /// The path, relative to the workspace.
     path: String,
 }
 
-pub(crate) fn run(context: ToolContext<'_>, args: &Args) -> ToolOutcome {
-    told(context, args).map_or_else(|text| ToolOutcome::error(NAME, text), ToolOutcome::ok)
+pub(crate) fn run(context: ToolContext<'_>, args: &StatFileArgs) -> ToolOutcome {
+    describe_path(context, args).map_or_else(|text| ToolOutcome::error(NAME, text), ToolOutcome::ok)
 }
 
-fn told(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
-    let path = work_path(&args.path).map_err(|error| error.to_string())?;
-    let meta = names::look_only(context.root, &path).map_err(|error| near::told(context.root, &error))?;
+fn describe_path(context: ToolContext<'_>, args: &StatFileArgs) -> Result<String, String> {
+    let path = parse_workspace_path(&args.path).map_err(|error| error.to_string())?;
+    let meta = path_operations::metadata_allow_git(context.root, &path)
+        .map_err(|error| path_suggestions::format_file_error(context.root, &error))?;
     let mode = meta.mode() & 0o7777;
     let kind = meta.file_type();
     if kind.is_symlink() {
-        let target = context.root.read_link_contents(os(&path));
+        let target = context.root.read_link_contents(os_path(&path));
         let target = target.map_or_else(|_| "?".to_owned(), |target| target.to_string_lossy().into_owned());
-        let leads = match context.root.metadata(os(&path)) {
+        let leads = match context.root.metadata(os_path(&path)) {
             Ok(meta) if meta.is_dir() => "a folder of the workspace",
             Ok(_) => "a file of the workspace",
             Err(_) => "nothing in the workspace",
@@ -50,7 +51,7 @@ fn told(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         return Ok(format!("{path}: a symbolic link to `{target}`, {leads}"));
     }
     if kind.is_dir() {
-        let entries = context.root.read_dir(os(&path)).map_err(|error| format!("`{path}`: {error}"))?;
+        let entries = context.root.read_dir(os_path(&path)).map_err(|error| format!("`{path}`: {error}"))?;
         return Ok(format!("{path}: a folder, mode {mode:04o}, {} names in it", entries.count()));
     }
     if !kind.is_file() {
@@ -58,25 +59,25 @@ fn told(context: ToolContext<'_>, args: &Args) -> Result<String, String> {
         return Ok(format!("{path}: {what}, mode {mode:04o}"));
     }
     let mut text =
-        format!("{path}: a file of {} ({} bytes), mode {mode:04o}", size_text(meta.len()), meta.len());
+        format!("{path}: a file of {} ({} bytes), mode {mode:04o}", format_size(meta.len()), meta.len());
     if meta.nlink() > 1 {
         text.push_str(&format!(", with {} names (hard links): file tools do not read it", meta.nlink()));
     } else if meta.len() > FILE_BYTES_MAX {
         text.push_str(", too large to be held whole");
     } else {
-        text.push_str(&content(context, &path)?);
+        text.push_str(&describe_content(context, &path)?);
     }
-    if is_config(&path) {
+    if is_config_file(&path) {
         text.push_str("\nIt configures the project: its lines are changed, it is never replaced whole.");
     }
     Ok(text)
 }
 
-fn content(context: ToolContext<'_>, path: &WorkPath) -> Result<String, String> {
-    let loaded = load(context.root, path).map_err(|error| error.to_string())?;
-    let what = match held(&loaded.bytes) {
-        Held::Text(text, _) => format!(", {} lines", text.lines().count()),
-        Held::Data(kind) => format!(", {kind}"),
+fn describe_content(context: ToolContext<'_>, path: &WorkspacePath) -> Result<String, String> {
+    let loaded = load_file(context.root, path).map_err(|error| error.to_string())?;
+    let what = match classify_content(&loaded.bytes) {
+        FileContent::Text(text, _) => format!(", {} lines", text.lines().count()),
+        FileContent::Binary(kind) => format!(", {kind}"),
     };
     let read = match context.read_set.get(path) {
         None => "not read in this run",
@@ -91,20 +92,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Workspace;
+    use crate::tools::testing::TestWorkspace;
 
     #[test]
-    fn each_kind_of_thing_is_told() {
-        let mut w = Workspace::new(&[("a.txt", "1\n2\n"), ("d/x", ""), ("package.json", "{}")]);
-        w.chmod("a.txt", 0o644);
-        w.link("in", "a.txt");
-        w.link("out", "/etc/passwd");
-        w.link("loop", "loop");
-        nix::unistd::mkfifo(&w.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
-        w.write("bin", b"\0\0");
-        std::fs::File::create(w.path("huge")).expect("made").set_len(FILE_BYTES_MAX + 1).expect("grows");
-        std::fs::hard_link(w.path("d/x"), w.path("d/y")).expect("links");
-        let mut told = |path: &str| w.call(NAME, json!({"path": path})).text().into_owned();
+    fn each_kind_of_entry_is_described() {
+        let mut w = TestWorkspace::new(&[("a.txt", "1\n2\n"), ("d/x", ""), ("package.json", "{}")]);
+        w.set_mode("a.txt", 0o644);
+        w.create_link("in", "a.txt");
+        w.create_link("out", "/etc/passwd");
+        w.create_link("loop", "loop");
+        nix::unistd::mkfifo(&w.full_path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+        w.write_file("bin", b"\0\0");
+        std::fs::File::create(w.full_path("huge")).expect("made").set_len(FILE_BYTES_MAX + 1).expect("grows");
+        std::fs::hard_link(w.full_path("d/x"), w.full_path("d/y")).expect("links");
+        let mut told = |path: &str| w.call_tool(NAME, json!({"path": path})).text().into_owned();
         assert_eq!(
             told("./a.txt"),
             "a.txt: a file of 4 B (4 bytes), mode 0644, 2 lines, not read in this run"
@@ -126,9 +127,11 @@ mod tests {
         ] {
             assert!(told(path).contains(want), "{path}: {}", told(path));
         }
-        w.call("read_file", json!({"path": "a.txt"}));
-        assert!(w.call(NAME, json!({"path": "a.txt"})).text().ends_with("read in this run as it is"));
-        w.write("a.txt", "3\n");
-        assert!(w.call(NAME, json!({"path": "a.txt"})).text().ends_with("changed since this run read it"));
+        w.call_tool("read_file", json!({"path": "a.txt"}));
+        assert!(w.call_tool(NAME, json!({"path": "a.txt"})).text().ends_with("read in this run as it is"));
+        w.write_file("a.txt", "3\n");
+        assert!(
+            w.call_tool(NAME, json!({"path": "a.txt"})).text().ends_with("changed since this run read it")
+        );
     }
 }

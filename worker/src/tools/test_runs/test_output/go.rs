@@ -2,18 +2,18 @@
 
 use docket_schema::tool::TestCounts;
 
-use super::text::{block, count};
+use super::text::{count_lines, join_block};
 
 /// Tests of their own only: a test's parts stand indented below it and are part of it.
-pub(super) fn counts(lines: &[&str]) -> Option<TestCounts> {
-    let of = |mark: &str| count(lines, |line| line.starts_with(mark));
+pub(super) fn parse_counts(lines: &[&str]) -> Option<TestCounts> {
+    let of = |mark: &str| count_lines(lines, |line| line.starts_with(mark));
     let package = |line: &str| line.starts_with("FAIL\t");
     let unbuilt =
         |line: &str| package(line) && (line.ends_with("[build failed]") || line.ends_with("[setup failed]"));
-    let broken = count(lines, unbuilt);
+    let broken = count_lines(lines, unbuilt);
     let failed = of("--- FAIL: ");
     // A package that failed without a failed test died: of its time limit, or of a panic outside of any.
-    let died = if failed == 0 { count(lines, package).saturating_sub(broken) } else { 0 };
+    let died = if failed == 0 { count_lines(lines, package).saturating_sub(broken) } else { 0 };
     let counts = TestCounts {
         passed: of("--- PASS: "),
         failed,
@@ -24,11 +24,13 @@ pub(super) fn counts(lines: &[&str]) -> Option<TestCounts> {
     (counts.total() > 0 || none).then_some(counts)
 }
 
-pub(super) fn failure(lines: &[&str]) -> Option<String> {
-    let Some(end) = lines.iter().position(|line| line.starts_with("--- FAIL: ")) else { return panic(lines) };
+pub(super) fn first_failure(lines: &[&str]) -> Option<String> {
+    let Some(end) = lines.iter().position(|line| line.starts_with("--- FAIL: ")) else {
+        return panic_output(lines);
+    };
     let name = lines[end].strip_prefix("--- FAIL: ")?.split(' ').next()?;
     let start = lines[..end].iter().rposition(|line| line.trim_end() == format!("=== RUN   {name}"));
-    let text = block(lines, end, |line| {
+    let text = join_block(lines, end, |line| {
         line.starts_with("=== ") || line.starts_with("--- ") || line.starts_with("FAIL")
     });
     Some(match start {
@@ -40,23 +42,23 @@ pub(super) fn failure(lines: &[&str]) -> Option<String> {
 }
 
 /// A panic outside of a test that could be told as failed: with the test that was running.
-fn panic(lines: &[&str]) -> Option<String> {
+fn panic_output(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("panic: "))?;
     lines.iter().find(|line| line.starts_with("FAIL\t"))?;
     let running = lines[..first].last().filter(|line| line.starts_with("=== RUN"));
-    let text = block(lines, first, |line| line.starts_with("FAIL"));
+    let text = join_block(lines, first, |line| line.starts_with("FAIL"));
     Some(running.map_or(text.clone(), |running| format!("{running}\n{text}")))
 }
 
 pub(super) fn build_failure(lines: &[&str]) -> Option<String> {
     lines.iter().find(|line| line.starts_with("FAIL\t") && line.contains(" failed]"))?;
     let first = lines.iter().position(|line| line.starts_with("# "))?;
-    Some(block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
+    Some(join_block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
 }
 
 /// Tests that failed, by package and name: a package is told behind its tests. One that died or does not build has
 /// no test to name.
-pub(super) fn failing(lines: &[&str]) -> Vec<String> {
+pub(super) fn failing_tests(lines: &[&str]) -> Vec<String> {
     let (mut names, mut open) = (Vec::new(), Vec::new());
     for line in lines {
         if let Some(rest) = line.strip_prefix("--- FAIL: ") {
@@ -73,7 +75,7 @@ pub(super) fn failing(lines: &[&str]) -> Vec<String> {
 }
 
 /// Tests that began and did not end; those that wait for others are not running.
-pub(super) fn runs(lines: &[&str]) -> Option<String> {
+pub(super) fn running_tests(lines: &[&str]) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     for line in lines {
         let ended = line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split(' ').nth(1));
@@ -87,7 +89,7 @@ pub(super) fn runs(lines: &[&str]) -> Option<String> {
 }
 
 /// Packages whose tests do not build.
-pub(super) fn unbuilt(lines: &[&str]) -> Vec<String> {
+pub(super) fn unbuilt_packages(lines: &[&str]) -> Vec<String> {
     let name = |line: &&str| {
         let rest = line.strip_prefix("FAIL\t")?;
         let package = rest.strip_suffix("[build failed]").or_else(|| rest.strip_suffix("[setup failed]"))?;

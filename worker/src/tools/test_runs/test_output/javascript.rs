@@ -2,48 +2,48 @@
 
 use docket_schema::tool::TestCounts;
 
-use super::text::{after, before, block, count};
+use super::text::{count_lines, join_block, number_after, number_before};
 
 /// A runner that found no test file says so and counts nothing.
-fn none(lines: &[&str], says: &str) -> Option<TestCounts> {
+fn zero_if_no_tests(lines: &[&str], says: &str) -> Option<TestCounts> {
     lines.iter().any(|line| line.trim_start().starts_with(says)).then(TestCounts::default)
 }
 
-fn skipped(line: &str) -> u32 {
-    before(line, "skipped").unwrap_or(0).saturating_add(before(line, "todo").unwrap_or(0))
+fn skipped_count(line: &str) -> u32 {
+    number_before(line, "skipped").unwrap_or(0).saturating_add(number_before(line, "todo").unwrap_or(0))
 }
 
-pub(super) fn vitest(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn vitest_counts(lines: &[&str]) -> Option<TestCounts> {
     let told = lines.iter().rev().map(|line| line.trim()).find(|line| {
         line.strip_prefix("Tests ")
             .is_some_and(|rest| rest.ends_with(')') && rest.contains(" (") || rest.trim() == "no tests")
     });
-    let Some(line) = told else { return none(lines, "No test files found, exiting") };
+    let Some(line) = told else { return zero_if_no_tests(lines, "No test files found, exiting") };
     // A file that does not load fails without a test of its own.
-    let errors = lines.iter().find_map(|line| after(line, " Failed Suites ")).unwrap_or(0);
+    let errors = lines.iter().find_map(|line| number_after(line, " Failed Suites ")).unwrap_or(0);
     Some(TestCounts {
-        passed: before(line, "passed").unwrap_or(0),
-        failed: before(line, "failed").unwrap_or(0),
+        passed: number_before(line, "passed").unwrap_or(0),
+        failed: number_before(line, "failed").unwrap_or(0),
         errors,
-        skipped: skipped(line),
+        skipped: skipped_count(line),
     })
 }
 
-pub(super) fn jest(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn jest_counts(lines: &[&str]) -> Option<TestCounts> {
     let told = lines.iter().rev().find(|line| line.starts_with("Tests:") && line.contains(" total"));
-    let Some(line) = told else { return none(lines, "No tests found, exiting") };
-    let unloaded = count(lines, |line| line == UNLOADED);
+    let Some(line) = told else { return zero_if_no_tests(lines, "No tests found, exiting") };
+    let unloaded = count_lines(lines, |line| line == SUITE_FAILED);
     Some(TestCounts {
-        passed: before(line, "passed").unwrap_or(0),
-        failed: before(line, "failed").unwrap_or(0),
+        passed: number_before(line, "passed").unwrap_or(0),
+        failed: number_before(line, "failed").unwrap_or(0),
         errors: unloaded,
-        skipped: skipped(line),
+        skipped: skipped_count(line),
     })
 }
 
-const UNLOADED: &str = "  ● Test suite failed to run";
+const SUITE_FAILED: &str = "  ● Test suite failed to run";
 
-pub(super) fn mocha(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn mocha_counts(lines: &[&str]) -> Option<TestCounts> {
     let of = |word: &str| {
         lines.iter().map(|line| line.trim()).find_map(|line| {
             let (number, rest) = line.split_once(' ')?;
@@ -53,10 +53,10 @@ pub(super) fn mocha(lines: &[&str]) -> Option<TestCounts> {
     };
     let (passed, failed) = (of("passing"), of("failing"));
     if passed.is_none() && failed.is_none() {
-        if exception(lines).is_some() {
+        if find_load_exception(lines).is_some() {
             return Some(TestCounts { errors: 1, ..TestCounts::default() });
         }
-        return none(lines, "Error: No test files found");
+        return zero_if_no_tests(lines, "Error: No test files found");
     }
     Some(TestCounts {
         passed: passed.unwrap_or(0),
@@ -67,11 +67,11 @@ pub(super) fn mocha(lines: &[&str]) -> Option<TestCounts> {
 }
 
 /// Where mocha says that a test file does not load.
-fn exception(lines: &[&str]) -> Option<usize> {
+fn find_load_exception(lines: &[&str]) -> Option<usize> {
     lines.iter().position(|line| line.trim_start().starts_with("Exception during run: "))
 }
 
-pub(super) fn node(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn node_counts(lines: &[&str]) -> Option<TestCounts> {
     let of = |word: &str| {
         lines.iter().rev().find_map(|line| {
             let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ "))?;
@@ -97,23 +97,23 @@ pub(super) fn jest_failure(lines: &[&str]) -> Option<String> {
                 .iter()
                 .any(|mark| line.starts_with(mark))
     };
-    Some(block(lines, first, ends))
+    Some(join_block(lines, first, ends))
 }
 
 pub(super) fn vitest_failure(lines: &[&str]) -> Option<String> {
     let is_failure = |line: &str| line.starts_with(" FAIL  ");
     let first = lines.iter().position(|line| is_failure(line))?;
-    Some(block(lines, first, |line| line.contains("⎯⎯⎯") || is_failure(line)))
+    Some(join_block(lines, first, |line| line.contains("⎯⎯⎯") || is_failure(line)))
 }
 
 /// Mocha numbers its failures again below the summary.
 pub(super) fn mocha_failure(lines: &[&str]) -> Option<String> {
-    if let Some(first) = exception(lines) {
-        return Some(block(lines, first, |line| line.trim().is_empty()));
+    if let Some(first) = find_load_exception(lines) {
+        return Some(join_block(lines, first, |line| line.trim().is_empty()));
     }
     let summary = lines.iter().position(|line| line.trim().ends_with(" failing"))?;
     let first = (summary..lines.len()).find(|at| lines[*at].starts_with("  1) "))?;
-    Some(block(lines, first, |line| line.starts_with("  2) ")))
+    Some(join_block(lines, first, |line| line.starts_with("  2) ")))
 }
 
 pub(super) fn node_failure(lines: &[&str]) -> Option<String> {
@@ -126,17 +126,17 @@ pub(super) fn node_failure(lines: &[&str]) -> Option<String> {
                 || line.starts_with("# ")
                 || line.starts_with("1..")
         };
-        return Some(unloaded(lines, first, block(lines, first, ends)));
+        return Some(with_load_error(lines, first, join_block(lines, first, ends)));
     }
     let first = lines.iter().position(|line| *line == "✖ failing tests:")?;
     let body = (first + 1..lines.len()).find(|at| !lines[*at].trim().is_empty())?;
-    let text = block(lines, body, |line| line.trim().is_empty() || line.starts_with("test at "));
+    let text = join_block(lines, body, |line| line.trim().is_empty() || line.starts_with("test at "));
     let named = lines.iter().position(|line| line.starts_with("✖ ")).unwrap_or(first);
-    Some(unloaded(lines, named, text))
+    Some(with_load_error(lines, named, text))
 }
 
 /// A file that does not load is told as `test failed`; why stands before it.
-fn unloaded(lines: &[&str], at: usize, text: String) -> String {
+fn with_load_error(lines: &[&str], at: usize, text: String) -> String {
     if !text.contains("'test failed'") {
         return text;
     }

@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 
 use docket_schema::tool::TestCounts;
 
-use super::text::{after, before, block, count};
+use super::text::{count_lines, join_block, number_after, number_before};
 
 /// Words of pytest's last line.
-const WORDS: [&str; 8] =
+const SUMMARY_WORDS: [&str; 8] =
     ["passed", "failed", "error", "errors", "skipped", "deselected", "xfailed", "xpassed"];
 
-pub(super) fn pytest(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn pytest_counts(lines: &[&str]) -> Option<TestCounts> {
     let timed = |line: &str| {
         let time = line.rsplit_once(" in ").and_then(|(_, time)| time.split(' ').next()?.strip_suffix('s'));
         time.is_some_and(|time| time.parse::<f64>().is_ok())
     };
     let line = lines.iter().rev().map(|line| line.trim_matches(['=', ' '])).find(|line| {
         timed(line)
-            && (line.starts_with("no tests ran") || WORDS.iter().any(|word| before(line, word).is_some()))
+            && (line.starts_with("no tests ran")
+                || SUMMARY_WORDS.iter().any(|word| number_before(line, word).is_some()))
     })?;
-    let of = |word| before(line, word).unwrap_or(0);
+    let of = |word| number_before(line, word).unwrap_or(0);
     Some(TestCounts {
         passed: of("passed") + of("xpassed"),
         failed: of("failed"),
@@ -29,14 +30,15 @@ pub(super) fn pytest(lines: &[&str]) -> Option<TestCounts> {
 }
 
 /// All that were run: unittest may have been started in several folders, one after the other.
-pub(super) fn unittest(lines: &[&str]) -> Option<TestCounts> {
-    let ran =
-        |at: &usize| lines[*at].starts_with("Ran ") && lines[*at].contains(" test") && is_rule(lines, *at);
+pub(super) fn unittest_counts(lines: &[&str]) -> Option<TestCounts> {
+    let ran = |at: &usize| {
+        lines[*at].starts_with("Ran ") && lines[*at].contains(" test") && is_below_rule(lines, *at)
+    };
     let ends: Vec<usize> = (0..lines.len()).filter(ran).collect();
     let mut begin = 0;
     let mut sum: Option<TestCounts> = None;
     for at in ends {
-        let one = unittest_once(&lines[begin..], at - begin)?;
+        let one = unittest_run_counts(&lines[begin..], at - begin)?;
         let sum = sum.get_or_insert_default();
         sum.passed = sum.passed.saturating_add(one.passed);
         sum.failed = sum.failed.saturating_add(one.failed);
@@ -48,29 +50,29 @@ pub(super) fn unittest(lines: &[&str]) -> Option<TestCounts> {
 }
 
 /// The summary stands below a rule: what tests print does not.
-fn is_rule(lines: &[&str], at: usize) -> bool {
+fn is_below_rule(lines: &[&str], at: usize) -> bool {
     at > 0 && lines[at - 1].len() >= 70 && lines[at - 1].bytes().all(|byte| byte == b'-')
 }
 
-fn unittest_once(lines: &[&str], ran: usize) -> Option<TestCounts> {
-    let total = before(&lines[ran].replace("tests", "test"), "test")?;
+fn unittest_run_counts(lines: &[&str], ran: usize) -> Option<TestCounts> {
+    let total = number_before(&lines[ran].replace("tests", "test"), "test")?;
     let ends = ["OK", "FAILED", "NO TESTS RAN"];
     let end = lines[ran..].iter().find(|line| ends.iter().any(|word| line.starts_with(word)))?;
-    let of = |key| after(end, key).unwrap_or(0);
+    let of = |key| number_after(end, key).unwrap_or(0);
     let (expected, unexpected) = (of("expected failures="), of("unexpected successes="));
     // "expected failures=" and "unexpected successes=" hold other keys' names within theirs.
-    let failed = after(&end.replace("expected failures=", ""), "failures=").unwrap_or(0) + unexpected;
+    let failed = number_after(&end.replace("expected failures=", ""), "failures=").unwrap_or(0) + unexpected;
     let (errors, skipped) = (of("errors="), of("skipped=") + expected);
     // Each failed part of a test (`subTest`) counts as a failure, and the test as one that ran: so tests are told
     // apart by their names. Some versions do not count a skipped test as one that ran: hence those told as passed.
-    let told = count(&lines[..ran], |line| line.ends_with(" ... ok"));
-    let failing = failing_tests(&lines[..ran]).saturating_add(unexpected);
+    let told = count_lines(&lines[..ran], |line| line.ends_with(" ... ok"));
+    let failing = count_failing_tests(&lines[..ran]).saturating_add(unexpected);
     let passed = total.saturating_sub(failing.saturating_add(skipped)).max(told.min(total));
     Some(TestCounts { passed, failed, errors, skipped })
 }
 
 /// Tests that failed or broke, each once, however many of its parts did; what stands around tests is none.
-fn failing_tests(lines: &[&str]) -> u32 {
+fn count_failing_tests(lines: &[&str]) -> u32 {
     let around = ["setUpClass", "tearDownClass", "setUpModule", "tearDownModule"];
     let heads = unittest_failing(lines);
     let tests: BTreeSet<&str> = heads
@@ -78,12 +80,12 @@ fn failing_tests(lines: &[&str]) -> u32 {
         .filter(|head| !around.iter().any(|name| head.starts_with(name)))
         .map(|head| head.split_inclusive(')').next().unwrap_or(head))
         .collect();
-    let unexpected = count(lines, |line| line.starts_with("UNEXPECTED SUCCESS: "));
+    let unexpected = count_lines(lines, |line| line.starts_with("UNEXPECTED SUCCESS: "));
     u32::try_from(tests.len()).unwrap_or(u32::MAX).saturating_sub(unexpected)
 }
 
 /// Where pytest was told to show what hangs (`faulthandler_timeout`): the last test's own lines.
-pub(super) fn pytest_hangs(lines: &[&str]) -> Option<String> {
+pub(super) fn pytest_running(lines: &[&str]) -> Option<String> {
     let at = lines.iter().rposition(|line| line.starts_with("Timeout (") && line.ends_with(")!"))?;
     let own = |line: &str| {
         line.trim_start().starts_with("File \"")
@@ -96,7 +98,7 @@ pub(super) fn pytest_hangs(lines: &[&str]) -> Option<String> {
 }
 
 /// The test whose name the output ends with.
-pub(super) fn unittest_runs(lines: &[&str]) -> Option<String> {
+pub(super) fn unittest_running(lines: &[&str]) -> Option<String> {
     let last = lines.iter().rfind(|line| !line.trim().is_empty())?;
     let name = last.trim_end().strip_suffix(" ...")?;
     name.ends_with(')').then(|| name.to_owned())
@@ -109,7 +111,7 @@ pub(super) fn pytest_failure(lines: &[&str]) -> Option<String> {
         lines[section + 1..].iter().position(|line| line.starts_with("__")).map(|at| section + 1 + at)
     });
     if let Some(first) = first {
-        return Some(block(lines, first, |line| {
+        return Some(join_block(lines, first, |line| {
             (line.starts_with("__") && line.ends_with("__")) || line.starts_with("==")
         }));
     }
@@ -126,7 +128,7 @@ pub(super) fn unittest_failure(lines: &[&str]) -> Option<String> {
         two[0].starts_with("=====")
             && ["FAIL: ", "ERROR: ", "UNEXPECTED SUCCESS: "].iter().any(|mark| two[1].starts_with(mark))
     })?;
-    let text = block(lines, first + 1, |line| line.starts_with("====="));
+    let text = join_block(lines, first + 1, |line| line.starts_with("====="));
     // The last failure is followed by the summary.
     let summary = "\n----------------------------------------------------------------------\nRan ";
     Some(text.split(summary).next().unwrap_or(&text).trim_end().to_owned())

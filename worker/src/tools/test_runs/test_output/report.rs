@@ -21,38 +21,38 @@ pub struct TestReport {
     /// Files, modules or packages with tests that could not be loaded or compiled, as the runner names them.
     pub uncollected: Vec<String>,
     /// It is a compiler that failed on them.
-    pub compiles_tests: bool,
+    pub is_compile_failure: bool,
 }
 
 /// Names of failing tests that are noted, and characters of each: they stand inline in an event.
-const FAILING_MAX: usize = 50;
+const FAILING_NAMES_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 200;
 /// Names of what could not be loaded that are noted.
 const UNCOLLECTED_MAX: usize = 200;
 
-type Counter = fn(&[&str]) -> Option<TestCounts>;
-type Finder = fn(&[&str]) -> Option<String>;
+type CountParser = fn(&[&str]) -> Option<TestCounts>;
+type TextParser = fn(&[&str]) -> Option<String>;
 
 /// Nextest goes before cargo: it shows cargo's summaries of the tests that failed.
-const COUNTERS: [Counter; 10] = [
-    rust::nextest,
-    rust::cargo,
-    python::pytest,
-    python::unittest,
-    go::counts,
-    javascript::vitest,
-    javascript::jest,
-    javascript::mocha,
-    javascript::node,
-    tap::counts,
+const COUNT_PARSERS: [CountParser; 10] = [
+    rust::nextest_counts,
+    rust::cargo_counts,
+    python::pytest_counts,
+    python::unittest_counts,
+    go::parse_counts,
+    javascript::vitest_counts,
+    javascript::jest_counts,
+    javascript::mocha_counts,
+    javascript::node_counts,
+    tap::parse_counts,
 ];
 
-const FINDERS: [Finder; 11] = [
+const FAILURE_PARSERS: [TextParser; 11] = [
     rust::nextest_failure,
     rust::cargo_failure,
     python::pytest_failure,
     python::unittest_failure,
-    go::failure,
+    go::first_failure,
     javascript::jest_failure,
     javascript::vitest_failure,
     javascript::mocha_failure,
@@ -62,15 +62,16 @@ const FINDERS: [Finder; 11] = [
 ];
 
 /// What was running last: a trace goes before a name.
-const RUNNERS: [Finder; 4] = [python::pytest_hangs, rust::cargo_runs, python::unittest_runs, go::runs];
+const RUNNING_PARSERS: [TextParser; 4] =
+    [python::pytest_running, rust::cargo_running, python::unittest_running, go::running_tests];
 
-type Namer = fn(&[&str]) -> Vec<String>;
+type NameParser = fn(&[&str]) -> Vec<String>;
 
-const NAMERS: [Namer; 8] = [
+const FAILING_PARSERS: [NameParser; 8] = [
     rust::cargo_failing,
     python::pytest_failing,
     python::unittest_failing,
-    go::failing,
+    go::failing_tests,
     javascript::vitest_failing,
     javascript::jest_failing,
     javascript::mocha_failing,
@@ -78,9 +79,9 @@ const NAMERS: [Namer; 8] = [
 ];
 
 /// Readers of what could not be loaded; those of compilers first.
-const UNCOLLECTED: [Namer; 7] = [
-    rust::broken,
-    go::unbuilt,
+const UNCOLLECTED_PARSERS: [NameParser; 7] = [
+    rust::uncompiled_crates,
+    go::unbuilt_packages,
     python::pytest_uncollected,
     python::unittest_uncollected,
     javascript::vitest_uncollected,
@@ -88,26 +89,27 @@ const UNCOLLECTED: [Namer; 7] = [
     javascript::node_uncollected,
 ];
 /// How many of them are of compilers.
-const COMPILERS: usize = 2;
+const COMPILER_PARSERS_COUNT: usize = 2;
 
 /// Reads the output (both streams, printable) of any runner we know.
 #[must_use]
 pub fn parse_tests(output: &str) -> TestReport {
     let lines: Vec<&str> = output.lines().collect();
-    let (reader, uncollected) = uncollected(&lines);
+    let (reader, uncollected) = parse_uncollected(&lines);
     TestReport {
         uncollected,
-        compiles_tests: reader.is_some_and(|reader| reader < COMPILERS),
-        counts: COUNTERS.iter().find_map(|read| read(&lines)),
-        first_failure: FINDERS.iter().find_map(|find| find(&lines)),
-        running: RUNNERS.iter().find_map(|find| find(&lines)),
-        failing: failing(&lines),
+        is_compile_failure: reader.is_some_and(|reader| reader < COMPILER_PARSERS_COUNT),
+        counts: COUNT_PARSERS.iter().find_map(|read| read(&lines)),
+        first_failure: FAILURE_PARSERS.iter().find_map(|find| find(&lines)),
+        running: RUNNING_PARSERS.iter().find_map(|find| find(&lines)),
+        failing: parse_failing(&lines),
     }
 }
 
 /// What could not be loaded, and which reader found it. Where there is more than is noted, its number is.
-fn uncollected(lines: &[&str]) -> (Option<usize>, Vec<String>) {
-    let found = UNCOLLECTED.iter().map(|read| read(lines)).enumerate().find(|(_, names)| !names.is_empty());
+fn parse_uncollected(lines: &[&str]) -> (Option<usize>, Vec<String>) {
+    let found =
+        UNCOLLECTED_PARSERS.iter().map(|read| read(lines)).enumerate().find(|(_, names)| !names.is_empty());
     let Some((reader, names)) = found else { return (None, Vec::new()) };
     let unique: BTreeSet<String> =
         names.into_iter().map(|name| name.chars().take(NAME_CHARS_MAX).collect()).collect();
@@ -119,11 +121,12 @@ fn uncollected(lines: &[&str]) -> (Option<usize>, Vec<String>) {
     (Some(reader), names)
 }
 
-fn failing(lines: &[&str]) -> Vec<String> {
+fn parse_failing(lines: &[&str]) -> Vec<String> {
     let mut names: Vec<String> =
-        NAMERS.iter().map(|read| read(lines)).find(|names| !names.is_empty()).unwrap_or_default();
+        FAILING_PARSERS.iter().map(|read| read(lines)).find(|names| !names.is_empty()).unwrap_or_default();
     let mut seen = BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
-    let fits = names.len() <= FAILING_MAX && names.iter().all(|name| name.chars().count() <= NAME_CHARS_MAX);
+    let fits =
+        names.len() <= FAILING_NAMES_MAX && names.iter().all(|name| name.chars().count() <= NAME_CHARS_MAX);
     if fits { names } else { Vec::new() }
 }

@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 
 use docket_schema::tool::TestCounts;
 
-use super::text::{after, before, block};
+use super::text::{join_block, number_after, number_before};
 
-pub(super) fn cargo(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn cargo_counts(lines: &[&str]) -> Option<TestCounts> {
     let mut sum: Option<TestCounts> = None;
     for line in lines.iter().filter(|line| line.trim_start().starts_with("test result: ")) {
         let counts = sum.get_or_insert_default();
-        let add = |place: &mut u32, word| *place = place.saturating_add(before(line, word).unwrap_or(0));
+        let add =
+            |place: &mut u32, word| *place = place.saturating_add(number_before(line, word).unwrap_or(0));
         add(&mut counts.passed, "passed");
         add(&mut counts.failed, "failed");
         add(&mut counts.skipped, "ignored");
     }
-    let broken = u32::try_from(broken(lines).len()).unwrap_or(u32::MAX);
+    let broken = u32::try_from(uncompiled_crates(lines).len()).unwrap_or(u32::MAX);
     if broken > 0 {
         sum.get_or_insert_default().errors += broken;
     }
@@ -23,22 +24,22 @@ pub(super) fn cargo(lines: &[&str]) -> Option<TestCounts> {
 }
 
 /// Crates that do not compile: each is named once for each of its targets.
-pub(super) fn broken(lines: &[&str]) -> Vec<String> {
+pub(super) fn uncompiled_crates(lines: &[&str]) -> Vec<String> {
     let name =
         |line: &&str| line.strip_prefix("error: could not compile `")?.split('`').next().map(str::to_owned);
     let crates: BTreeSet<String> = lines.iter().filter_map(name).collect();
     crates.into_iter().collect()
 }
 
-pub(super) fn nextest(lines: &[&str]) -> Option<TestCounts> {
+pub(super) fn nextest_counts(lines: &[&str]) -> Option<TestCounts> {
     let run = |line: &&&str| {
         line.contains("Summary [") && (line.contains(" tests run:") || line.contains(" test run:"))
     };
     let line = lines.iter().rev().find(run)?;
-    let of = |word| before(line, word).unwrap_or(0);
+    let of = |word| number_before(line, word).unwrap_or(0);
     Some(TestCounts {
         passed: of("passed"),
-        failed: of("failed").saturating_add(after(line, "timed out ").unwrap_or(0)),
+        failed: of("failed").saturating_add(number_after(line, "timed out ").unwrap_or(0)),
         errors: 0,
         skipped: of("skipped"),
     })
@@ -54,7 +55,7 @@ pub(super) fn nextest_failure(lines: &[&str]) -> Option<String> {
     lines.iter().find(|line| line.trim_start().starts_with("Nextest run ID"))?;
     let first =
         lines.iter().position(|line| is_status(line, &["FAIL", "TIMEOUT", "SIGSEGV", "SIGABRT", "ABORT"]))?;
-    Some(block(lines, first, |line| {
+    Some(join_block(lines, first, |line| {
         is_status(line, &["FAIL", "TIMEOUT", "SIGSEGV", "SIGABRT", "ABORT", "PASS", "SLOW", "Summary"])
             || line.starts_with("────────")
     }))
@@ -62,12 +63,12 @@ pub(super) fn nextest_failure(lines: &[&str]) -> Option<String> {
 
 pub(super) fn cargo_failure(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("---- ") && line.ends_with(" ----"))?;
-    Some(block(lines, first, |line| line.starts_with("---- ") || line == "failures:"))
+    Some(join_block(lines, first, |line| line.starts_with("---- ") || line == "failures:"))
 }
 
 pub(super) fn compile_failure(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("error[E") || line.starts_with("error: "))?;
-    Some(block(lines, first, |line| line.trim().is_empty()))
+    Some(join_block(lines, first, |line| line.trim().is_empty()))
 }
 
 /// Tests that failed, by name.
@@ -77,7 +78,7 @@ pub(super) fn cargo_failing(lines: &[&str]) -> Vec<String> {
 }
 
 /// What libtest says of a test that takes long, and that was not told as ended.
-pub(super) fn cargo_runs(lines: &[&str]) -> Option<String> {
+pub(super) fn cargo_running(lines: &[&str]) -> Option<String> {
     let slow = lines.iter().filter_map(|line| {
         let name = line.strip_prefix("test ")?.split_once(" has been running for over ")?.0;
         let ended = lines.iter().any(|line| line.starts_with(&format!("test {name} ... ")));

@@ -3,8 +3,8 @@
 use docket_schema::tool::TestCounts;
 
 /// Only under a plan (`1..4`), and of the outermost tests: their parts stand indented.
-pub(super) fn counts(lines: &[&str]) -> Option<TestCounts> {
-    let plan = |line: &&str| line.strip_prefix("1..").is_some_and(|rest| number(rest).is_some());
+pub(super) fn parse_counts(lines: &[&str]) -> Option<TestCounts> {
+    let plan = |line: &&str| line.strip_prefix("1..").is_some_and(|rest| leading_number(rest).is_some());
     lines.iter().find(|line| plan(line))?;
     let mut counts = TestCounts::default();
     for line in lines {
@@ -28,6 +28,6 @@ pub(super) fn counts(lines: &[&str]) -> Option<TestCounts> {
     Some(counts)
 }
 
-fn number(text: &str) -> Option<u32> {
+fn leading_number(text: &str) -> Option<u32> {
     text.split(' ').next()?.trim().parse().ok()
 }

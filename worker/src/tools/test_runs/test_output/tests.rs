@@ -33,7 +33,7 @@ macro_rules! case {
     };
 }
 
-fn check(cases: &[Case]) {
+fn assert_cases(cases: &[Case]) {
     for case in cases {
         let report = parse_tests(case.text);
         let counts = report.counts.map(|c| [c.passed, c.failed, c.errors, c.skipped]);
@@ -50,8 +50,8 @@ fn check(cases: &[Case]) {
 }
 
 #[test]
-fn python_runners() {
-    check(&[
+fn python_runner_output_is_parsed() {
+    assert_cases(&[
         case!("pytest-pass", Some([1, 0, 0, 1])),
         case!(
             "pytest-fail",
@@ -82,8 +82,8 @@ fn python_runners() {
 }
 
 #[test]
-fn rust_runners() {
-    check(&[
+fn rust_runner_output_is_parsed() {
+    assert_cases(&[
         case!(
             "cargo-fail",
             Some([3, 4, 0, 1]),
@@ -112,8 +112,8 @@ fn rust_runners() {
 }
 
 #[test]
-fn go() {
-    check(&[
+fn go_output_is_parsed() {
+    assert_cases(&[
         case!("go-pass", Some([1, 0, 0, 0])),
         case!(
             "go-fail",
@@ -140,8 +140,8 @@ fn go() {
 }
 
 #[test]
-fn javascript_runners() {
-    check(&[
+fn javascript_runner_output_is_parsed() {
+    assert_cases(&[
         case!("vitest-pass", Some([1, 0, 0, 1])),
         case!(
             "vitest-fail",
@@ -187,7 +187,7 @@ fn javascript_runners() {
 
 /// Forms that these versions print no longer, or under other flags.
 #[test]
-fn other_forms() {
+fn other_output_forms_are_parsed() {
     let counts = |text: &str| parse_tests(text).counts;
     let of = |passed, failed, errors, skipped| Some(TestCounts { passed, failed, errors, skipped });
     assert_eq!(
@@ -207,7 +207,7 @@ fn other_forms() {
 
 /// unittest in two folders, with a docstring, noise on stderr, failed parts of a test, and a summary that a test prints.
 #[test]
-fn unittest_counts_tests_and_not_lines() {
+fn unittest_counts_tests_not_lines() {
     let rule = "-".repeat(70);
     let text = format!(
         "Ran 99 tests in 1s\n\nOK\n\ntest_ok (test_a.T.test_ok)\nDoc line. ... ok\ntest_s (test_a.T.test_s) ... \n\
@@ -221,7 +221,7 @@ fn unittest_counts_tests_and_not_lines() {
 }
 
 #[test]
-fn what_was_running_is_named() {
+fn running_test_is_named() {
     for (text, want) in [
         (include_str!("captured/unittest-slow.txt"), Some("test_b (test_slow.S.test_b)")),
         ("test adds ... ok\ntest waits has been running for over 60 seconds\n", Some("waits")),
@@ -234,7 +234,7 @@ fn what_was_running_is_named() {
 }
 
 #[test]
-fn other_text_has_no_counts() {
+fn unrelated_text_has_no_counts() {
     for text in ["", "all good\n", "5 passed the gate\n", "Ran out of memory\n", "Tests are fun\n"] {
         assert_eq!(parse_tests(text).counts, None, "{text}");
     }
@@ -242,7 +242,7 @@ fn other_text_has_no_counts() {
 
 proptest! {
     #[test]
-    fn any_text_can_be_read(
+    fn arbitrary_text_is_parsed_without_panic(
         parts in prop::collection::vec(
             prop_oneof![
                 Just("test result: "), Just("--- FAIL: "), Just("Ran "), Just(" tests "), Just("==="), Just("\n"),
@@ -259,7 +259,7 @@ proptest! {
 }
 
 #[test]
-fn failing_tests_are_named_each_once() {
+fn each_failing_test_is_named_once() {
     for (text, count, some) in [
         (include_str!("captured/pytest-fail.txt"), 9, "test_calc.py::test_many[3]"),
         (include_str!("captured/unittest-fail.txt"), 5, "test_divides (test_unit.Calc.test_divides)"),

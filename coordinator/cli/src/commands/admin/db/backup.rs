@@ -6,15 +6,15 @@
 
 use std::path::{Path, PathBuf};
 
-use docket_coordinator::store::sqlite::{self, BackupError, Copied, Existing};
+use docket_coordinator::store::sqlite::{self, BackupError, BackupProgress, ExistingTarget};
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Bytes of a page of SQLite, as docket makes databases: for the bar alone.
@@ -34,7 +34,7 @@ Examples:
   docket db backup /backups/docket-$(date +%F).db
   docket db backup nightly.db --replace && docket verify --store sqlite:nightly.db"
 )]
-pub(super) struct Args {
+pub(super) struct DbBackupArgs {
     /// Where the copy goes
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -44,56 +44,61 @@ pub(super) struct Args {
 }
 
 /// Copies.
-pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
-    let from = source(cx)?;
-    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-    let progress = Progress::bytes(cx, 0);
-    let (to, shown, of) = (args.file.clone(), progress.also(), from.clone());
+pub(super) async fn run_db_backup(cx: &CliContext, args: DbBackupArgs) -> CliResult {
+    let from = backup_source(cx)?;
+    let existing = if args.replace { ExistingTarget::Replace } else { ExistingTarget::Keep };
+    let progress = ProgressDisplay::byte_bar(cx, 0);
+    let (to, shown, of) = (args.file.clone(), progress.share(), from.clone());
     let copied = tokio::task::spawn_blocking(move || {
-        sqlite::backup(&of, &to, existing, |Copied { pages, of }| {
-            shown.total(of * PAGE_BYTES);
-            shown.at(pages * PAGE_BYTES);
-        })
+        sqlite::back_up_database(
+            &of,
+            &to,
+            existing,
+            |BackupProgress { pages_copied: pages, pages_total: of }| {
+                shown.set_total(of * PAGE_BYTES);
+                shown.set_position(pages * PAGE_BYTES);
+            },
+        )
     });
-    let copied = copied.await.fail_as(Exit::Failed)?;
+    let copied = copied.await.fail_as(ExitKind::Failed)?;
     drop(progress);
     let bytes = match copied {
         Ok(bytes) => bytes,
-        Err(error @ BackupError::Itself(_)) => return Err(error).fail_as(Exit::Refused),
-        Err(error @ BackupError::Exists(_)) => {
-            return Err(error).fail_with(Exit::Refused, || {
+        Err(error @ BackupError::TargetIsDatabase(_)) => return Err(error).fail_as(ExitKind::Refused),
+        Err(error @ BackupError::TargetExists(_)) => {
+            return Err(error).fail_with(ExitKind::Refused, || {
                 format!("{} is there already; --replace takes its place", args.file.display())
             });
         }
-        Err(error @ (BackupError::Source { .. } | BackupError::Goal { .. })) => {
-            return Err(error).fail_as(Exit::Failed);
+        Err(error @ (BackupError::Source { .. } | BackupError::Target { .. })) => {
+            return Err(error).fail_as(ExitKind::Failed);
         }
     };
-    if cx.json() {
-        display::say_json(&serde_json::json!({ "file": args.file, "bytes": bytes, "of": from }));
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({ "file": args.file, "bytes": bytes, "of": from }));
     } else {
         let file = args.file.display();
-        display::say(&display::line(&format!(
+        display::print_line(&display::sanitize_line(&format!(
             "{file} is a copy of {}, {bytes} bytes; `docket verify --store sqlite:{file}` proves it",
             from.display()
         )));
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// The file to copy.
-fn source(cx: &Context) -> Outcome<PathBuf> {
+fn backup_source(cx: &CliContext) -> CliResult<PathBuf> {
     if let Some(url) = &cx.url {
         let message = format!(
             "a backup is read from the database's own file; run it on the machine of {url}, with its --home"
         );
-        return Err(Failure::new(Exit::Refused, message));
+        return Err(CliError::new(ExitKind::Refused, message));
     }
     let path = match cx.config.store.as_deref() {
-        None => cx.home.database(),
+        None => cx.home.database_path(),
         Some(address) => match address.strip_prefix("sqlite:") {
             Some(path) => Path::new(path.trim_start_matches("//")).to_owned(),
-            None => return Err(Failure::new(Exit::Refused, POSTGRES)),
+            None => return Err(CliError::new(ExitKind::Refused, POSTGRES_MESSAGE)),
         },
     };
     if !path.is_file() {
@@ -101,12 +106,12 @@ fn source(cx: &Context) -> Outcome<PathBuf> {
             "there is no database {}; --home names another home, DATABASE_URL another database",
             path.display()
         );
-        return Err(Failure::new(Exit::NotFound, message));
+        return Err(CliError::new(ExitKind::NotFound, message));
     }
     Ok(path)
 }
 
 /// What is said on PostgreSQL.
-const POSTGRES: &str = "PostgreSQL is backed up with its own tools: `pg_dump -Fc DATABASE` (one snapshot of every table, as \
+const POSTGRES_MESSAGE: &str = "PostgreSQL is backed up with its own tools: `pg_dump -Fc DATABASE` (one snapshot of every table, as \
      it must be: never dump tables one by one, events, streams and blobs belong together) or, for large and busy \
      ones, pgBackRest or another that ships the write-ahead log; copy the archive's folder or bucket after it";

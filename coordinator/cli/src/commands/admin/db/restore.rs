@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use docket_coordinator::{
     clock::Clock,
-    store::sqlite::{self, ReplaceError, Replaced},
+    store::sqlite::{self, RestoreBackupError, RestoreOutcome},
 };
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, FailWith as _, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind, FailWith as _},
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// Flags.
@@ -29,58 +29,63 @@ that is told. What was submitted or done after the backup is not in it; what wor
 Examples:
   docket db restore /backups/docket.db && docket verify"
 )]
-pub(super) struct Args {
+pub(super) struct DbRestoreArgs {
     /// The backup
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 /// Puts it there. The caller holds the home's lock.
-pub(super) async fn run(cx: &Context, args: Args) -> Outcome {
+pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliResult {
     let at = match cx.config.store.as_deref() {
-        None => cx.home.database(),
+        None => cx.home.database_path(),
         Some(address) => match address.strip_prefix("sqlite:") {
             Some(path) => Path::new(path.trim_start_matches("//")).to_owned(),
-            None => return Err(Failure::new(Exit::Refused, POSTGRES)),
+            None => return Err(CliError::new(ExitKind::Refused, POSTGRES_MESSAGE)),
         },
     };
     if !args.file.is_file() {
         let file = args.file.display();
         let message = format!("there is no backup {file}; `docket db backup {file}` makes one");
-        return Err(Failure::new(Exit::NotFound, message));
+        return Err(CliError::new(ExitKind::NotFound, message));
     }
     let stamp: String =
         Clock::new().now().to_string().chars().filter(|c| c.is_ascii_alphanumeric()).take(21).collect();
     let (from, to) = (args.file.clone(), at.clone());
-    let progress = Progress::waiting(cx);
-    progress.say("the backup is looked through, and copied");
-    let replaced = tokio::task::spawn_blocking(move || sqlite::replace(&from, &to, &stamp)).await;
+    let progress = ProgressDisplay::spinner(cx);
+    progress.set_message("the backup is looked through, and copied");
+    let replaced = tokio::task::spawn_blocking(move || sqlite::restore_backup(&from, &to, &stamp)).await;
     drop(progress);
-    let Replaced { bytes, kept } = match replaced.fail_as(Exit::Failed)? {
+    let RestoreOutcome { bytes, previous: kept } = match replaced.fail_as(ExitKind::Failed)? {
         Ok(replaced) => replaced,
-        Err(error @ (ReplaceError::Itself(_) | ReplaceError::InUse(_))) => {
-            return Err(error).fail_as(Exit::Refused);
+        Err(error @ (RestoreBackupError::BackupIsDatabase(_) | RestoreBackupError::InUse(_))) => {
+            return Err(error).fail_as(ExitKind::Refused);
         }
-        Err(error @ (ReplaceError::NoBackup { .. } | ReplaceError::NotDockets(_))) => {
-            return Err(error).fail_as(Exit::Verification);
+        Err(error @ (RestoreBackupError::InvalidBackup { .. } | RestoreBackupError::ForeignDatabase(_))) => {
+            return Err(error).fail_as(ExitKind::Verification);
         }
-        Err(error @ ReplaceError::OtherBuild(_)) => return Err(error).fail_as(Exit::EngineMissing),
-        Err(error @ ReplaceError::Files { .. }) => return Err(error).fail_as(Exit::Failed),
+        Err(error @ RestoreBackupError::SchemaMismatch(_)) => {
+            return Err(error).fail_as(ExitKind::EngineMissing);
+        }
+        Err(error @ RestoreBackupError::Files { .. }) => return Err(error).fail_as(ExitKind::Failed),
     };
-    if cx.json() {
-        display::say_json(&serde_json::json!({
+    if cx.is_json() {
+        display::print_json(&serde_json::json!({
             "database": at, "of": args.file, "bytes": bytes, "kept": kept,
         }));
     } else {
         let (at, of) = (at.display(), args.file.display());
-        display::say(&display::line(&format!("{at} is {of} now; `docket verify` proves it")));
+        display::print_line(&display::sanitize_line(&format!("{at} is {of} now; `docket verify` proves it")));
         if let Some(kept) = kept {
-            display::say(&display::line(&format!("what stood there is kept as {}", kept.display())));
+            display::print_line(&display::sanitize_line(&format!(
+                "what stood there is kept as {}",
+                kept.display()
+            )));
         }
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// What is said on PostgreSQL.
-const POSTGRES: &str =
+const POSTGRES_MESSAGE: &str =
     "PostgreSQL is restored with its own tools (pg_restore, pgBackRest), while no coordinator runs";

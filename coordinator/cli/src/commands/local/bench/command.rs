@@ -9,15 +9,18 @@ use docket_worker::bootstrap::SandboxChoice;
 use serde_json::json;
 
 use super::{
-    report::{FILES, POSTGRES, RUN_MEMORY, RUNS, Report, SANDBOX, STORE, TURN_OVERHEAD},
+    report::{
+        BenchReport, FILES_PART, POSTGRES_PART, RUN_MEMORY, RUNS_PART, SANDBOX_PART, STORE_PART,
+        TURN_OVERHEAD,
+    },
     runs, store,
 };
 use crate::{
-    context::Context,
-    home::Home,
+    context::CliContext,
+    home::DocketHome,
     output::{
         display,
-        fail::{Exit, FailWith as _, Outcome},
+        error::{CliResult, ExitKind, FailWith as _},
     },
 };
 
@@ -47,72 +50,88 @@ pub(crate) struct BenchArgs {
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Effort {
+pub(super) struct BenchEffort {
     /// Rounds in which raw commits and appends take turns, and how long each takes.
     pub(super) rounds: usize,
-    pub(super) slice: Duration,
+    pub(super) slice_time: Duration,
     /// Submits of 1,000 tasks.
     pub(super) submits: usize,
     /// Runs one by one, and tasks that are drained with run processes.
-    pub(super) lone_runs: usize,
+    pub(super) single_runs: usize,
     pub(super) drained_runs: usize,
     /// Commands that are started, and snapshots that are taken.
     pub(super) samples: usize,
 }
 
 impl BenchArgs {
-    const fn effort(&self) -> Effort {
+    const fn effort(&self) -> BenchEffort {
         if self.quick {
             let slice = Duration::from_millis(100);
-            return Effort { rounds: 2, slice, submits: 2, lone_runs: 5, drained_runs: 8, samples: 7 };
+            return BenchEffort {
+                rounds: 2,
+                slice_time: slice,
+                submits: 2,
+                single_runs: 5,
+                drained_runs: 8,
+                samples: 7,
+            };
         }
         let slice = Duration::from_millis(200);
-        Effort { rounds: 5, slice, submits: 8, lone_runs: 25, drained_runs: 60, samples: 25 }
+        BenchEffort {
+            rounds: 5,
+            slice_time: slice,
+            submits: 8,
+            single_runs: 25,
+            drained_runs: 60,
+            samples: 25,
+        }
     }
 }
 
 /// Measures, and prints.
-pub(crate) async fn run(mut cx: Context, args: BenchArgs) -> Outcome {
+pub(crate) async fn run_bench(mut cx: CliContext, args: BenchArgs) -> CliResult {
     if cfg!(debug_assertions) {
-        display::note("this is a debug build: figures are those of a release build many times over");
+        display::print_note("this is a debug build: figures are those of a release build many times over");
     }
     let started = Instant::now();
     let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("docket-bench-").tempdir_in(&parent);
-    let folder = folder.fail_with(Exit::Usage, || {
+    let folder = folder.fail_with(ExitKind::Usage, || {
         format!("no folder can be made in {}; name another with --store-dir", parent.display())
     })?;
-    cx.home = Home::open(Some(&folder.path().join("home")))?;
-    let (effort, mut report) = (args.effort(), Report::default());
-    report.measure(STORE, store::measure_sqlite(folder.path(), effort)).await;
+    cx.home = DocketHome::open(Some(&folder.path().join("home")))?;
+    let (effort, mut report) = (args.effort(), BenchReport::default());
+    report.measure_part(STORE_PART, store::measure_sqlite(folder.path(), effort)).await;
     // A variable that is empty names no server.
     match args.postgres.as_deref().filter(|url| !url.trim().is_empty()) {
-        Some(server) => report.measure(POSTGRES, store::measure_postgres(server, effort)).await,
-        None => report.leave_out(POSTGRES, "no server; name one with --postgres"),
+        Some(server) => report.measure_part(POSTGRES_PART, store::measure_postgres(server, effort)).await,
+        None => report.skip_part(POSTGRES_PART, "no server; name one with --postgres"),
     }
-    report.measure(RUNS, runs::measure(&cx, folder.path(), effort)).await;
+    report.measure_part(RUNS_PART, runs::measure_runs(&cx, folder.path(), effort)).await;
     match cx.config.sandbox {
-        SandboxChoice::None => report.leave_out(SANDBOX, "the settings say that there is no sandbox"),
+        SandboxChoice::None => report.skip_part(SANDBOX_PART, "the settings say that there is no sandbox"),
         SandboxChoice::Auto | SandboxChoice::Bubblewrap | SandboxChoice::Namespaces => {
-            report.measure(SANDBOX, runs::measure_sandbox(&cx, effort)).await;
+            report.measure_part(SANDBOX_PART, runs::measure_sandbox(&cx, effort)).await;
         }
     }
-    report.measure(FILES, runs::measure_files(folder.path(), effort)).await;
+    report.measure_part(FILES_PART, runs::measure_files(folder.path(), effort)).await;
     let path = folder.path().to_owned();
     if let Err(error) = folder.close() {
-        display::note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+        display::print_note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
     }
-    print(&cx, &args, &report, started.elapsed());
-    for (name, reason) in report.missing() {
-        display::note(&display::line(&format!("error: figure {name} was not measured: {reason}")));
+    print_report(&cx, &args, &report, started.elapsed());
+    for (name, reason) in report.missing_figures() {
+        display::print_note(&display::sanitize_line(&format!(
+            "error: figure {name} was not measured: {reason}"
+        )));
     }
-    Ok(if report.missing().next().is_none() { Exit::Ok } else { Exit::Failed })
+    Ok(if report.missing_figures().next().is_none() { ExitKind::Ok } else { ExitKind::Failed })
 }
 
-fn print(cx: &Context, args: &BenchArgs, report: &Report, took: Duration) {
+fn print_report(cx: &CliContext, args: &BenchArgs, report: &BenchReport, took: Duration) {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    if cx.json() {
-        display::say_json(&report.json(json!({
+    if cx.is_json() {
+        display::print_json(&report.to_json(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "debug_build": cfg!(debug_assertions),
             "quick": args.quick,
@@ -121,12 +140,12 @@ fn print(cx: &Context, args: &BenchArgs, report: &Report, took: Duration) {
         })));
         return;
     }
-    display::say(&display::block(&report.table()));
+    display::print_line(&display::sanitize_text(&report.format_table()));
     if let (Some(memory), Some(overhead)) = (report.value(RUN_MEMORY), report.value(TURN_OVERHEAD)) {
-        display::say(&cx.screen.prose(&format!(
+        display::print_line(&cx.screen.wrap_prose(&format!(
             "Slots: divide the memory that you can spare by {memory:.0} MB plus what a task's own builds and tests take; \
              docket adds {overhead:.1} ms to a turn, for which a model takes seconds."
         )));
     }
-    display::say(&format!("{cpus} processors, {:.1} s", took.as_secs_f64()));
+    display::print_line(&format!("{cpus} processors, {:.1} s", took.as_secs_f64()));
 }

@@ -9,4 +9,4 @@ mod report;
 mod runs;
 mod store;
 
-pub(crate) use command::{BenchArgs, run};
+pub(crate) use command::{BenchArgs, run_bench};

@@ -10,9 +10,9 @@ use crate::output::display;
 const PART_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is measured in one go: its name, its figures and their meaning. Where it breaks off, they are missing.
-pub(super) struct Part(&'static str, &'static [(&'static str, &'static str)]);
+pub(super) struct BenchPart(&'static str, &'static [(&'static str, &'static str)]);
 
-pub(super) const STORE: Part = Part(
+pub(super) const STORE_PART: BenchPart = BenchPart(
     "store",
     &[
         ("raw_commits_per_s", "4 KiB written and fsynced, one after the other: the disk without docket"),
@@ -22,9 +22,11 @@ pub(super) const STORE: Part = Part(
         ("drain_tasks_per_s", "tasks leased and completed without a run process, at the store"),
     ],
 );
-pub(super) const POSTGRES: Part =
-    Part("PostgreSQL", &[("appends_per_s_postgres", "durable appends of 32 runs at once, on PostgreSQL")]);
-pub(super) const RUNS: Part = Part(
+pub(super) const POSTGRES_PART: BenchPart = BenchPart(
+    "PostgreSQL",
+    &[("appends_per_s_postgres", "durable appends of 32 runs at once, on PostgreSQL")],
+);
+pub(super) const RUNS_PART: BenchPart = BenchPart(
     "runs",
     &[
         ("submit_to_run_ms_p50", "submit to the first event of the run process, on an idle queue"),
@@ -34,14 +36,14 @@ pub(super) const RUNS: Part = Part(
         ("rss_supervisor_mb", "resident memory of the worker that supervises it"),
     ],
 );
-pub(super) const SANDBOX: Part = Part(
+pub(super) const SANDBOX_PART: BenchPart = BenchPart(
     "sandbox",
     &[
         ("spawn_sandboxed_ms_p50", "start and end of a command in the sandbox"),
         ("sandbox_overhead_ms_p50", "the same, less what it takes without the sandbox"),
     ],
 );
-pub(super) const FILES: Part = Part(
+pub(super) const FILES_PART: BenchPart = BenchPart(
     "files",
     &[
         ("materialize_ms", "a workspace made of a repository of 4,000 files"),
@@ -52,57 +54,57 @@ pub(super) const TURN_OVERHEAD: &str = "turn_overhead_ms_p50";
 pub(super) const RUN_MEMORY: &str = "rss_run_mb";
 
 /// Figures by name.
-pub(super) type Values = Vec<(&'static str, f64)>;
+pub(super) type MeasuredValues = Vec<(&'static str, f64)>;
 
 /// All figures that were to be measured, in the order in which they are shown.
 #[derive(Debug, Default)]
-pub(super) struct Report(Vec<Row>);
+pub(super) struct BenchReport(Vec<BenchFigure>);
 
 #[derive(Debug)]
-struct Row {
+struct BenchFigure {
     name: &'static str,
     meaning: &'static str,
     /// The value, or why there is none.
     value: Result<f64, String>,
     /// Whether it was left out, and so is not missing.
-    is_left_out: bool,
+    is_skipped: bool,
 }
 
-impl Report {
+impl BenchReport {
     /// Measures a part.
-    pub(super) async fn measure(
+    pub(super) async fn measure_part(
         &mut self,
-        part: Part,
-        measure: impl Future<Output = anyhow::Result<Values>>,
+        part: BenchPart,
+        measure: impl Future<Output = anyhow::Result<MeasuredValues>>,
     ) {
-        display::note(&format!("measuring: {}", part.0));
+        display::print_note(&format!("measuring: {}", part.0));
         let measured = match tokio::time::timeout(PART_TIMEOUT, Box::pin(measure)).await {
             Ok(Ok(values)) => Ok(values),
-            Ok(Err(error)) => Err(display::in_one_line(&format!("{error:#}"))),
+            Ok(Err(error)) => Err(display::collapse_whitespace(&format!("{error:#}"))),
             Err(_) => Err(format!("it was not done after {} s", PART_TIMEOUT.as_secs())),
         };
-        self.add(&part, &measured);
+        self.add_values(&part, &measured);
     }
 
     /// Takes the values of a part, or why it broke off.
-    fn add(&mut self, part: &Part, measured: &Result<Values, String>) {
+    fn add_values(&mut self, part: &BenchPart, measured: &Result<MeasuredValues, String>) {
         self.0.extend(part.1.iter().map(|(name, meaning)| {
             let value = measured.as_ref().map_err(String::clone).and_then(|values| {
                 let found =
                     values.iter().find(|(found, value)| found == name && value.is_finite() && *value > 0.0);
                 found.map(|(_, value)| *value).ok_or_else(|| "its measurement gave no value".to_owned())
             });
-            Row { name, meaning, value, is_left_out: false }
+            BenchFigure { name, meaning, value, is_skipped: false }
         }));
     }
 
     /// Leaves a part out.
-    pub(super) fn leave_out(&mut self, part: Part, reason: &str) {
-        let row = |(name, meaning): &(&'static str, &'static str)| Row {
+    pub(super) fn skip_part(&mut self, part: BenchPart, reason: &str) {
+        let row = |(name, meaning): &(&'static str, &'static str)| BenchFigure {
             name,
             meaning,
             value: Err(reason.to_owned()),
-            is_left_out: true,
+            is_skipped: true,
         };
         self.0.extend(part.1.iter().map(row));
     }
@@ -113,14 +115,14 @@ impl Report {
     }
 
     /// The figures that are missing, each with the reason.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let missing = self.0.iter().filter(|row| !row.is_left_out);
+    pub(super) fn missing_figures(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let missing = self.0.iter().filter(|row| !row.is_skipped);
         missing.filter_map(|row| Some((row.name, row.value.as_ref().err()?.as_str())))
     }
 
     /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
-    pub(super) fn json(&self, mut all: Value) -> Value {
-        for Row { name, value, .. } in &self.0 {
+    pub(super) fn to_json(&self, mut all: Value) -> Value {
+        for BenchFigure { name, value, .. } in &self.0 {
             match value {
                 Ok(value) => all[name] = json!((value * 1000.0).round() / 1000.0),
                 Err(reason) => {
@@ -129,14 +131,14 @@ impl Report {
                 }
             }
         }
-        all["figures_missing"] = self.missing().map(|(name, _)| name).collect();
+        all["figures_missing"] = self.missing_figures().map(|(name, _)| name).collect();
         all
     }
 
     /// A line for each figure.
-    pub(super) fn table(&self) -> String {
+    pub(super) fn format_table(&self) -> String {
         let width = self.0.iter().map(|row| row.name.len()).max().unwrap_or_default();
-        let lines = self.0.iter().map(|Row { name, meaning, value, .. }| match value {
+        let lines = self.0.iter().map(|BenchFigure { name, meaning, value, .. }| match value {
             Ok(value) if *value < 100.0 => format!("{name:width$}  {value:>8.2}  {meaning}"),
             Ok(value) => format!("{name:width$}  {value:>8.0}  {meaning}"),
             Err(reason) => format!("{name:width$}  {:>8}  {meaning} (not measured: {reason})", "-"),
@@ -161,28 +163,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_without_a_possible_value_is_missing_by_its_name() {
+    fn figure_without_a_valid_value_is_reported_missing() {
         for value in [None, Some(0.0), Some(-1.0), Some(f64::NAN)] {
-            let mut report = Report::default();
+            let mut report = BenchReport::default();
             let snapshot = value.map(|value| ("snapshot_ms_p50", value));
             let values = [("materialize_ms", 7.0)].into_iter().chain(snapshot).collect();
-            report.add(&FILES, &Ok(values));
-            let missing: Vec<_> = report.missing().map(|(name, _)| name).collect();
+            report.add_values(&FILES_PART, &Ok(values));
+            let missing: Vec<_> = report.missing_figures().map(|(name, _)| name).collect();
             assert_eq!(missing, ["snapshot_ms_p50"]);
-            let json = report.json(json!({}));
+            let json = report.to_json(json!({}));
             assert_eq!((&json["materialize_ms"], &json["snapshot_ms_p50"]), (&json!(7.0), &Value::Null));
             assert_eq!(json["figures_missing"], json!(["snapshot_ms_p50"]));
         }
     }
 
     #[test]
-    fn a_part_that_broke_off_is_missing_and_one_that_was_left_out_is_not() {
-        let mut report = Report::default();
-        report.add(&SANDBOX, &Err("no namespaces".to_owned()));
-        report.leave_out(POSTGRES, "no server");
-        let missing: Vec<_> = report.missing().collect();
-        assert_eq!(missing, SANDBOX.1.iter().map(|(name, _)| (*name, "no namespaces")).collect::<Vec<_>>());
-        assert_eq!(report.json(json!({}))["appends_per_s_postgres_reason"], "no server");
-        assert!(report.table().contains("(not measured: no server)"));
+    fn failed_part_is_missing_but_skipped_part_is_not() {
+        let mut report = BenchReport::default();
+        report.add_values(&SANDBOX_PART, &Err("no namespaces".to_owned()));
+        report.skip_part(POSTGRES_PART, "no server");
+        let missing: Vec<_> = report.missing_figures().collect();
+        assert_eq!(
+            missing,
+            SANDBOX_PART.1.iter().map(|(name, _)| (*name, "no namespaces")).collect::<Vec<_>>()
+        );
+        assert_eq!(report.to_json(json!({}))["appends_per_s_postgres_reason"], "no server");
+        assert!(report.format_table().contains("(not measured: no server)"));
     }
 }

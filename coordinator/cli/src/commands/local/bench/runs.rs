@@ -13,95 +13,100 @@ use std::{
 use anyhow::{Context as _, anyhow, bail, ensure};
 use docket_coordinator::{
     clock::Clock,
-    http::{ApiToken, Role},
+    http::{ApiToken, TokenRole},
     server::{self, ServerConfig},
     store::{Store, sqlite},
 };
-use docket_sandbox::{CommandSpec, Ended};
+use docket_sandbox::{CommandExit, CommandSpec};
 use docket_schema::{
+    api::SubmitRequest,
     content::BlobRef,
     ids::{Seq, StreamId, TaskId, Timestamp},
     task::{TaskRecord, TaskState},
-    wire::SubmitRequest,
 };
 use docket_worker::{
-    client::Client,
+    client::CoordinatorClient,
     process::{ChildHandle, TrustedSpec, run_trusted},
-    workspace::{DirtyTree, MemoryBlobs, PinOptions, Source, WorkspaceOptions, materialize, pin},
+    workspace::{BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, WorkspaceOptions, materialize, pin},
 };
 use serde_json::json;
 
 use super::{
-    command::Effort,
-    report::{RUN_MEMORY, TURN_OVERHEAD, Values, median, per_second},
-    store::{empty_base, task},
+    command::BenchEffort,
+    report::{MeasuredValues, RUN_MEMORY, TURN_OVERHEAD, median, per_second},
+    store::{bench_task, empty_base},
 };
 use crate::{
     commands::local::doctor::find_in_path,
-    context::Context,
-    output::fail::Failure,
+    context::CliContext,
+    output::error::CliError,
     samples::fixture,
-    services::{supervise, worker},
+    services::{worker, worker_supervisor},
 };
 
 /// The worker's name.
-const NAME: &str = "bench";
+const WORKER_NAME: &str = "bench";
 /// Slots a processor: runs wait more than they compute.
 const SLOTS_PER_CPU: usize = 2;
 /// Turns of the run whose turns are timed, before the model's last word.
 const TURNS: usize = 20;
 /// How long that word takes, so that the memory of its process can be read.
-const HELD_MS: u64 = 1000;
+const LAST_REPLY_DELAY_MS: u64 = 1000;
 /// How often the end of a task is looked for.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Events read at once: more than such a run has.
-const PAGE: u32 = 500;
+const PAGE_EVENTS: u32 = 500;
 /// How long the worker may take to end.
 const END_GRACE: Duration = Duration::from_secs(5);
 /// Files of the repository, and of each of its folders.
-const FILES: usize = 4000;
+const REPOSITORY_FILES: usize = 4000;
 const FILES_PER_FOLDER: usize = 20;
 /// Commands that are started before any is timed: they load what the page cache lacks.
 const WARM_UP: usize = 2;
 
 /// Measures a worker in the home, for a coordinator over a store in `folder`.
-pub(super) async fn measure(cx: &Context, folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+pub(super) async fn measure_runs(
+    cx: &CliContext,
+    folder: &Path,
+    effort: BenchEffort,
+) -> anyhow::Result<MeasuredValues> {
     let store: Arc<dyn Store> = Arc::new(sqlite::open(&folder.join("runs.db")).await?);
-    let token = cx.home.token().map_err(error_of)?;
-    let config = ServerConfig::loopback(0, vec![ApiToken::of("bench", Role::Admin, token.expose())]);
-    let running = server::start(Arc::clone(&store), config, Arc::new(Clock::new())).await?;
+    let token = cx.home.load_or_create_token().map_err(to_anyhow)?;
+    let config =
+        ServerConfig::loopback(0, vec![ApiToken::from_token("bench", TokenRole::Admin, token.expose())]);
+    let running = server::start_server(Arc::clone(&store), config, Arc::new(Clock::new())).await?;
     let slots = std::thread::available_parallelism().map_or(1, usize::from) * SLOTS_PER_CPU;
-    let worker = worker::start_process(cx, &running.url(), NAME, u32::try_from(slots)?).await;
-    let client = Client::new(&running.url(), token)?;
-    let mut stage = Stage { store: Arc::clone(&store), client, worker: worker.map_err(error_of)? };
-    let measured = stage.measure(&worker::log_of(cx, NAME), effort).await;
+    let worker = worker::start_worker_process(cx, &running.url(), WORKER_NAME, u32::try_from(slots)?).await;
+    let client = CoordinatorClient::new(&running.url(), token)?;
+    let mut stage = BenchWorker { store: Arc::clone(&store), client, worker: worker.map_err(to_anyhow)? };
+    let measured = stage.measure(&worker::worker_log_path(cx, WORKER_NAME), effort).await;
     stage.worker.terminate(END_GRACE).await.context("the worker could not be waited for")?;
     running.shutdown().await;
     store.close().await;
     measured
 }
 
-fn error_of(failure: Failure) -> anyhow::Error {
+fn to_anyhow(failure: CliError) -> anyhow::Error {
     failure.error
 }
 
 /// A coordinator and its worker.
-struct Stage {
+struct BenchWorker {
     store: Arc<dyn Store>,
-    client: Client,
+    client: CoordinatorClient,
     worker: ChildHandle,
 }
 
-impl Stage {
-    async fn measure(&mut self, log: &Path, effort: Effort) -> anyhow::Result<Values> {
+impl BenchWorker {
+    async fn measure(&mut self, log: &Path, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
         self.wait_for_worker(log).await?;
         let (base, bytes) = empty_base();
         self.client.put_blob(base.manifest, bytes.into()).await?;
         let mut starts = Vec::new();
-        for _ in 0..effort.lone_runs {
-            for id in self.submit(script(1, 0), 1).await? {
-                let record = self.wait(id, is_completed).await?;
-                let events = self.store.read(run_of(&record)?, Seq(0), 1).await?;
+        for _ in 0..effort.single_runs {
+            for id in self.submit(build_script(1, 0), 1).await? {
+                let record = self.wait_until(id, is_completed).await?;
+                let events = self.store.read_events(run_stream(&record)?, Seq(0), 1).await?;
                 let first = events.first().context("a run has events")?;
                 starts.push(ms_between(record.submitted_at, first.recorded_at));
             }
@@ -109,8 +114,8 @@ impl Stage {
         let mut values = self.measure_turns().await?;
         values.push(("submit_to_run_ms_p50", median(starts)));
         let (mut from, mut to) = (Timestamp(i64::MAX), Timestamp(i64::MIN));
-        for id in self.submit(script(1, 0), effort.drained_runs).await? {
-            let record = self.wait(id, is_completed).await?;
+        for id in self.submit(build_script(1, 0), effort.drained_runs).await? {
+            let record = self.wait_until(id, is_completed).await?;
             from = from.min(record.submitted_at);
             to = to.max(record.ended_at.context("a completed task has an end")?);
         }
@@ -120,36 +125,36 @@ impl Stage {
     }
 
     /// One long run: its turns by its log, and the memory of its process while the model's last word is awaited.
-    async fn measure_turns(&self) -> anyhow::Result<Values> {
-        let submitted = self.submit(script(TURNS, HELD_MS), 1).await?;
+    async fn measure_turns(&self) -> anyhow::Result<MeasuredValues> {
+        let submitted = self.submit(build_script(TURNS, LAST_REPLY_DELAY_MS), 1).await?;
         let id = *submitted.first().context("a task was submitted")?;
-        let run = run_of(&self.wait(id, |record| record.last_run.is_some()).await?)?;
+        let run = run_stream(&self.wait_until(id, |record| record.last_run.is_some()).await?)?;
         let requests: Vec<Timestamp> = loop {
-            let events = self.store.read(run.clone(), Seq(0), PAGE).await?;
+            let events = self.store.read_events(run.clone(), Seq(0), PAGE_EVENTS).await?;
             let requests = events.iter().filter(|event| event.kind == "ModelRequested");
             let requests: Vec<_> = requests.map(|event| event.recorded_at).collect();
             if requests.len() > TURNS {
                 break requests;
             }
             // Seldom: what reads the log takes time from the turns.
-            tokio::time::sleep(LOOK * 10).await;
+            tokio::time::sleep(POLL_INTERVAL * 10).await;
         };
         let supervisor = self.worker.pid();
-        let process = worker::run_process_of(supervisor).context("the run has no process")?;
+        let process = worker::find_run_process(supervisor).context("the run has no process")?;
         let turns = requests.windows(2).map(|pair| ms_between(pair[0], pair[1]));
         let values = vec![
             (TURN_OVERHEAD, median(turns.collect())),
             (RUN_MEMORY, resident_mb(process)?),
             ("rss_supervisor_mb", resident_mb(supervisor)?),
         ];
-        self.wait(id, is_completed).await?;
+        self.wait_until(id, is_completed).await?;
         Ok(values)
     }
 
     /// Waits until the coordinator has heard of the worker.
     async fn wait_for_worker(&mut self, log: &Path) -> anyhow::Result<()> {
-        while self.store.status(Timestamp(0)).await?.1.is_empty() {
-            if let Ok(ended) = tokio::time::timeout(LOOK, self.worker.wait()).await {
+        while self.store.read_status(Timestamp(0)).await?.1.is_empty() {
+            if let Ok(ended) = tokio::time::timeout(POLL_INTERVAL, self.worker.wait()).await {
                 let said = fs::read_to_string(log).unwrap_or_default();
                 bail!("the worker ended ({:?}): {}", ended?, said.lines().last().unwrap_or_default());
             }
@@ -158,22 +163,22 @@ impl Stage {
     }
 
     async fn submit(&self, script: String, count: usize) -> anyhow::Result<Vec<TaskId>> {
-        let blob = BlobRef::of(script.as_bytes());
+        let blob = BlobRef::for_bytes(script.as_bytes());
         self.client.put_blob(blob, script.into()).await?;
-        let request = SubmitRequest { tasks: vec![task(Some(blob))?; count], ids: None };
+        let request = SubmitRequest { tasks: vec![bench_task(Some(blob))?; count], ids: None };
         Ok(self.client.submit(&request).await?.tasks.iter().map(|task| task.id).collect())
     }
 
     /// Waits until a task is as it should be.
-    async fn wait(&self, id: TaskId, is_so: fn(&TaskRecord) -> bool) -> anyhow::Result<TaskRecord> {
+    async fn wait_until(&self, id: TaskId, is_so: fn(&TaskRecord) -> bool) -> anyhow::Result<TaskRecord> {
         loop {
-            let (record, _) = self.store.task(id).await?.context("the task is gone")?;
+            let (record, _) = self.store.get_task(id).await?.context("the task is gone")?;
             if is_so(&record) {
                 return Ok(record);
             }
             let goes_on = !record.state.is_ended() && record.state != TaskState::Blocked;
             ensure!(goes_on, "a task is {}: {}", record.state, record.message.unwrap_or_default());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -182,12 +187,12 @@ fn is_completed(record: &TaskRecord) -> bool {
     record.state == TaskState::Completed
 }
 
-fn run_of(record: &TaskRecord) -> anyhow::Result<StreamId> {
+fn run_stream(record: &TaskRecord) -> anyhow::Result<StreamId> {
     Ok(StreamId::Run(record.last_run.context("the task has no run")?))
 }
 
 /// By turns a file is made and read; then the model is done, after `delay_ms`.
-fn script(turns: usize, delay_ms: u64) -> String {
+fn build_script(turns: usize, delay_ms: u64) -> String {
     let call = |turn: usize| match turn % 2 {
         0 => json!({
             "name": "create_file",
@@ -217,9 +222,11 @@ fn resident_mb(pid: i32) -> anyhow::Result<f64> {
 }
 
 /// Measures `true` in the sandbox and without it, by turns.
-pub(super) async fn measure_sandbox(cx: &Context, effort: Effort) -> anyhow::Result<Values> {
-    let scratch = cx.home.folder("scratch").map_err(error_of)?;
-    let made = supervise::sandbox_of((cx.config.sandbox, cx.config.limits), scratch.clone()).await;
+pub(super) async fn measure_sandbox(cx: &CliContext, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
+    let scratch = cx.home.ensure_folder("scratch").map_err(to_anyhow)?;
+    let made =
+        worker_supervisor::prepare_sandbox((cx.config.sandbox, cx.config.sandbox_limits), scratch.clone())
+            .await;
     let (sandbox, _workspace) = made.map_err(|why| anyhow!("{why}; `docket doctor` says more"))?;
     let bare = TrustedSpec {
         program: find_in_path("true").context("there is no `true` here")?,
@@ -238,7 +245,7 @@ pub(super) async fn measure_sandbox(cx: &Context, effort: Effort) -> anyhow::Res
         let started = Instant::now();
         let output = sandbox.run(CommandSpec::new(["true"])).await.context("the sandbox fails")?;
         let within = ms_since(started);
-        ensure!(output.ended == Ended::Exit(0), "`true` ended with {:?}", output.ended);
+        ensure!(output.exit == CommandExit::Exit(0), "`true` ended with {:?}", output.exit);
         if sample >= WARM_UP {
             sandboxed.push(within);
             overheads.push(within - without);
@@ -248,19 +255,19 @@ pub(super) async fn measure_sandbox(cx: &Context, effort: Effort) -> anyhow::Res
 }
 
 /// Measures a workspace of a repository's files: made, and captured after one of them has changed.
-pub(super) async fn measure_files(folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+pub(super) async fn measure_files(folder: &Path, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let (source, scratch) = (folder.join("source"), folder.join("pinned"));
     fs::create_dir_all(&scratch)?;
     let path = |file: usize| format!("part_{:03}/file_{file:04}.rs", file / FILES_PER_FOLDER);
-    for file in 0..FILES {
+    for file in 0..REPOSITORY_FILES {
         fs::create_dir_all(source.join(format!("part_{:03}", file / FILES_PER_FOLDER)))?;
         let text = format!("// File {file}.\n{}", "fn unit() -> u32 { 7 }\n".repeat(10 + file % 50));
         fs::write(source.join(path(file)), text)?;
     }
-    fixture::commit_all(&source).await.map_err(error_of)?;
+    fixture::commit_all(&source).await.map_err(to_anyhow)?;
     let mut blobs = MemoryBlobs::default();
-    let options = PinOptions { rev: None, dirty: DirtyTree::Refuse, scratch };
-    let pinned = pin(&Source::Local(source), &options, &mut blobs).await?;
+    let options = PinOptions { rev: None, dirty: DirtyTreePolicy::Refuse, scratch };
+    let pinned = pin_base(&BaseSource::Local(source), &options, &mut blobs).await?;
     let options = WorkspaceOptions::new(folder.join("cache"));
     let started = Instant::now();
     let mut workspace = materialize(&folder.join("workspace"), &pinned.base, &blobs, &options).await?;
@@ -268,7 +275,7 @@ pub(super) async fn measure_files(folder: &Path, effort: Effort) -> anyhow::Resu
     workspace.snapshot_walk()?;
     let mut snapshots = Vec::new();
     for sample in 0..effort.samples {
-        let changed = workspace.path().join(path(sample * 97 % FILES));
+        let changed = workspace.path().join(path(sample * 97 % REPOSITORY_FILES));
         fs::write(changed, format!("// Changed in round {sample}.\n"))?;
         let started = Instant::now();
         let changes = workspace.snapshot_walk()?.changes;

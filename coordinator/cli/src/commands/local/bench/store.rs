@@ -12,64 +12,64 @@ use std::{
 use anyhow::{Context as _, ensure};
 use docket_coordinator::{
     clock::{self, Clock},
-    decide::{Settling, settle},
+    decide::{RunFinish, finish_run},
     store::{
-        Append, CommandBlobs, Condition, Decide, Granted, NewBlob, NewTask, Store,
+        AppendCondition, CommandBlobs, DecideFn, GrantedLease, LogAppend, NewBlob, NewTask, Store,
         postgres::{self, ScratchSchema},
         sqlite,
     },
 };
 use docket_schema::{
+    api::LeaseRequest,
     content::BlobRef,
     event::{NewEvent, TypedEvent as _},
     ids::{RunId, StreamId, TaskId, Turn},
     message::CallId,
     run::{RunEnded, RunEvent, RunOutcome, ToolFinished, ToolStatus},
-    snapshot::{Base, Manifest},
+    snapshot::{Manifest, WorkspaceBase},
     task::TaskSpec,
     tool::ToolFacts,
-    wire::LeaseRequest,
 };
 use futures_util::future::{try_join, try_join_all};
 use serde_json::json;
 
 use super::{
-    command::Effort,
-    report::{Values, median, per_second},
+    command::BenchEffort,
+    report::{MeasuredValues, median, per_second},
 };
 
 /// Runs that append at once.
 const WRITERS: u32 = 32;
 /// Tasks of a submit.
-const SUBMITTED: usize = 1000;
+const SUBMIT_TASKS: usize = 1000;
 /// Tasks of a lease.
-const LEASED: u32 = 500;
+const LEASE_TASKS: u32 = 500;
 /// Leases outlast the measurement: nothing renews them.
 const LEASE_MS: u64 = 600_000;
 /// Bytes of a raw commit.
 const PAGE_BYTES: usize = 4096;
 
 /// Measures the SQLite store in `folder`.
-pub(super) async fn measure_sqlite(folder: &Path, effort: Effort) -> anyhow::Result<Values> {
+pub(super) async fn measure_sqlite(folder: &Path, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let raw = File::create(folder.join("raw")).context("the file for raw commits cannot be made")?;
     let store = BenchStore::new(sqlite::open(&folder.join("docket.db")).await?).await?;
-    let mut runs = store.lease_new(WRITERS).await?;
+    let mut runs = store.submit_and_lease(WRITERS).await?;
     let (mut raws, mut appends, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
-        let before = raw_commits(&raw, effort.slice)?;
-        let appended = store.append_to(&mut runs, effort.slice).await?;
-        let base = f64::midpoint(before, raw_commits(&raw, effort.slice)?);
+        let before = measure_raw_commits(&raw, effort.slice_time)?;
+        let appended = store.measure_appends(&mut runs, effort.slice_time).await?;
+        let base = f64::midpoint(before, measure_raw_commits(&raw, effort.slice_time)?);
         raws.push(base);
         appends.push(appended);
         ratios.push(appended / base);
     }
-    let (count, started) = (effort.submits * SUBMITTED, Instant::now());
+    let (count, started) = (effort.submits * SUBMIT_TASKS, Instant::now());
     for _ in 0..effort.submits {
-        store.submit(SUBMITTED).await?;
+        store.submit(SUBMIT_TASKS).await?;
     }
     let submitted = per_second(count, started.elapsed());
     let started = Instant::now();
-    let (one, two) = try_join(store.drain(), store.drain()).await?;
+    let (one, two) = try_join(store.complete_all(), store.complete_all()).await?;
     ensure!(one + two == count, "{} of {count} tasks were completed", one + two);
     let drained = per_second(count, started.elapsed());
     store.store.close().await;
@@ -83,22 +83,22 @@ pub(super) async fn measure_sqlite(folder: &Path, effort: Effort) -> anyhow::Res
 }
 
 /// Measures appends in a schema of its own on `server`.
-pub(super) async fn measure_postgres(server: &str, effort: Effort) -> anyhow::Result<Values> {
+pub(super) async fn measure_postgres(server: &str, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let schema = ScratchSchema::create(server).await.context("the user needs CREATE on the database")?;
     let measured = async {
         let store = BenchStore::new(postgres::open(&schema.url()).await?).await?;
-        let mut runs = store.lease_new(WRITERS).await?;
-        let appends = store.append_to(&mut runs, effort.slice * 4).await;
+        let mut runs = store.submit_and_lease(WRITERS).await?;
+        let appends = store.measure_appends(&mut runs, effort.slice_time * 4).await;
         store.store.close().await;
         appends
     };
     let measured = measured.await;
-    schema.remove().await.with_context(|| format!("the schema {} is left; drop it", schema.name()))?;
+    schema.drop_schema().await.with_context(|| format!("the schema {} is left; drop it", schema.name()))?;
     Ok(vec![("appends_per_s_postgres", measured?)])
 }
 
 /// Writes a page over and over for `time` and syncs it each time; how many a second.
-fn raw_commits(file: &File, time: Duration) -> io::Result<f64> {
+fn measure_raw_commits(file: &File, time: Duration) -> io::Result<f64> {
     let (started, mut count) = (Instant::now(), 0);
     while started.elapsed() < time {
         file.write_all_at(&[1; PAGE_BYTES], 0)?;
@@ -109,14 +109,14 @@ fn raw_commits(file: &File, time: Duration) -> io::Result<f64> {
 }
 
 /// The base of tasks without a repository, and its manifest's bytes.
-pub(super) fn empty_base() -> (Base, Vec<u8>) {
+pub(super) fn empty_base() -> (WorkspaceBase, Vec<u8>) {
     let manifest = Manifest::default();
     let bytes = manifest.encode();
-    (Base { manifest: BlobRef::of(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
+    (WorkspaceBase { manifest: BlobRef::for_bytes(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
 }
 
 /// A task of the script, or of none where it is not run.
-pub(super) fn task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
+pub(super) fn bench_task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
     let spec = json!({
         "title": "A task of docket bench",
         "text": "Nothing is asked.",
@@ -129,9 +129,9 @@ pub(super) fn task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
 }
 
 /// A tool's result, as a run appends it.
-fn result() -> NewEvent {
+fn tool_result_event() -> NewEvent {
     let finished = ToolFinished {
-        call: CallId::tool(Turn(1), 0),
+        call: CallId::for_tool(Turn(1), 0),
         status: ToolStatus::Ok,
         content: "A line of a file that was read.\n".repeat(16).into(),
         full: None,
@@ -157,7 +157,7 @@ impl BenchStore {
     }
 
     async fn submit(&self, count: usize) -> anyhow::Result<()> {
-        let spec = task(None)?;
+        let spec = bench_task(None)?;
         let tasks =
             (0..count).map(|_| NewTask { id: TaskId(clock::new_id()), spec: spec.clone(), fork: None });
         self.store.submit(tasks.collect(), "bench".to_owned(), self.clock.now()).await?;
@@ -165,7 +165,7 @@ impl BenchStore {
     }
 
     /// Leases at most `max` tasks, as a worker that has just started.
-    async fn lease(&self, max: u32) -> anyhow::Result<Vec<Granted>> {
+    async fn lease(&self, max: u32) -> anyhow::Result<Vec<GrantedLease>> {
         let request: LeaseRequest = serde_json::from_value(json!({
             "incarnation": clock::new_id(),
             "number": 1,
@@ -178,7 +178,7 @@ impl BenchStore {
     }
 
     /// Submits `count` tasks and leases them.
-    async fn lease_new(&self, count: u32) -> anyhow::Result<Vec<Granted>> {
+    async fn submit_and_lease(&self, count: u32) -> anyhow::Result<Vec<GrantedLease>> {
         self.submit(count as usize).await?;
         let leases = self.lease(count).await?;
         ensure!(leases.len() == count as usize, "{} of {count} tasks were leased", leases.len());
@@ -186,17 +186,17 @@ impl BenchStore {
     }
 
     /// Appends to all runs at once for `time`, one event after the other each; how many a second.
-    async fn append_to(&self, runs: &mut [Granted], time: Duration) -> anyhow::Result<f64> {
+    async fn measure_appends(&self, runs: &mut [GrantedLease], time: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
         let writers = runs.iter_mut().map(|lease| async move {
             let mut count = 0;
             while started.elapsed() < time {
-                let append = Append {
+                let append = LogAppend {
                     stream: StreamId::Run(lease.run),
-                    condition: Condition::Holder(lease.head.seq, lease.record.epoch),
-                    events: vec![result()],
+                    condition: AppendCondition::LeaseHolder(lease.head.seq, lease.record.epoch),
+                    events: vec![tool_result_event()],
                     blobs: Vec::new(),
-                    names: Vec::new(),
+                    required_blobs: Vec::new(),
                     now: self.clock.now(),
                 };
                 lease.head = self.store.append(append).await.context("an append was refused")?.head;
@@ -209,10 +209,10 @@ impl BenchStore {
     }
 
     /// Leases and completes tasks until none is left; how many.
-    async fn drain(&self) -> anyhow::Result<usize> {
+    async fn complete_all(&self) -> anyhow::Result<usize> {
         let mut done = 0;
         loop {
-            let leases = self.lease(LEASED).await?;
+            let leases = self.lease(LEASE_TASKS).await?;
             if leases.is_empty() {
                 return Ok(done);
             }
@@ -221,20 +221,21 @@ impl BenchStore {
         }
     }
 
-    async fn complete(&self, lease: Granted) -> anyhow::Result<()> {
+    async fn complete(&self, lease: GrantedLease) -> anyhow::Result<()> {
         let result = RunOutcome::Succeeded;
         let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
-        let settling = Settling {
+        let settling = RunFinish {
             run: lease.run,
             seq: lease.head.seq,
             epoch: lease.record.epoch,
             events: vec![RunEvent::from(ended).encode(Turn(0))],
             jitter: 0,
-            again: None,
+            retry_plan: None,
         };
         let now = self.clock.now();
-        let decide: Decide = Box::new(move |record| settle(record, &settling, now));
-        let completed = self.store.command(lease.record.id, decide, CommandBlobs::default(), now).await;
+        let decide: DecideFn = Box::new(move |record| finish_run(record, &settling, now));
+        let completed =
+            self.store.execute_command(lease.record.id, decide, CommandBlobs::default(), now).await;
         completed.context("a task cannot be completed")?;
         Ok(())
     }

@@ -6,32 +6,32 @@
 use std::collections::BTreeSet;
 
 use docket_schema::{
+    api::TaskView,
     event::{Envelope, TypedEvent as _},
     ids::{TaskId, Turn},
-    message::{ModelRef, Usage},
-    run::{Models, OtherModel, Purpose, RunEvent, RunStarted},
-    task::{TaskBlockedWhy, TaskRecord, TaskSpec, TaskState},
-    wire::TaskView,
+    message::{ModelRef, TokenUsage},
+    run::{CallPurpose, OtherModel, RunEvent, RunModels, RunStarted},
+    task::{TaskBlockedReason, TaskRecord, TaskSpec, TaskState},
 };
 
 /// What tasks are compared over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Variant {
+pub(super) struct ComparedVariant {
     pub(super) model: ModelRef,
     pub(super) explore: Option<ModelRef>,
     pub(super) fallback: Option<ModelRef>,
     pub(super) engine: String,
 }
 
-impl Variant {
+impl ComparedVariant {
     /// What a task asks for.
-    pub(super) fn asked(spec: &TaskSpec) -> Self {
+    pub(super) fn from_spec(spec: &TaskSpec) -> Self {
         let (explore, fallback) = (spec.explore_model.clone(), spec.fallback_model.clone());
         Self { model: spec.model.clone(), explore, fallback, engine: spec.engine.clone() }
     }
 
     /// What a run was given.
-    pub(super) fn of(pins: &RunStarted) -> Self {
+    pub(super) fn from_run(pins: &RunStarted) -> Self {
         let other = |other: &Option<Box<OtherModel>>| other.as_ref().map(|other| other.model.clone());
         let models = &pins.models;
         let (explore, fallback) = (other(&models.explore), other(&models.fallback));
@@ -41,24 +41,24 @@ impl Variant {
 
 /// A task that was looked at.
 #[derive(Debug, Clone)]
-pub(super) struct Tried {
+pub(super) struct ComparedTask {
     pub(super) task: TaskId,
     /// Title and text: what makes two tasks the same.
-    pub(super) asked: (String, String),
-    pub(super) variant: Variant,
+    pub(super) title_and_text: (String, String),
+    pub(super) variant: ComparedVariant,
     pub(super) state: TaskState,
     /// Nothing more comes of it by itself.
     pub(super) is_settled: bool,
     /// Why it ended otherwise than well.
     pub(super) message: Option<String>,
-    pub(super) spent: Spent,
+    pub(super) spent: TaskFigures,
 }
 
 /// What the runs of a task took.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Spent {
+pub(super) struct TaskFigures {
     pub(super) turns: u64,
-    pub(super) usage: Usage,
+    pub(super) usage: TokenUsage,
     pub(super) cost_nusd: u64,
     /// Some of it was answered by a model whose price is not known.
     pub(super) unpriced: bool,
@@ -68,9 +68,9 @@ pub(super) struct Spent {
     pub(super) worked_ms: Option<u64>,
 }
 
-impl Spent {
+impl TaskFigures {
     /// Adds a run's own events. `models` are those that it ended with.
-    pub(super) fn add(&mut self, events: &[Envelope], models: &Models) {
+    pub(super) fn add_run(&mut self, events: &[Envelope], models: &RunModels) {
         let mut turns: BTreeSet<Turn> = BTreeSet::new();
         let (mut models, mut asked) = (models.clone(), models.main.clone());
         for event in events {
@@ -83,7 +83,7 @@ impl Spent {
                     }
                 }
                 Ok(RunEvent::ModelRequested(request)) => {
-                    if request.purpose == Purpose::Decide {
+                    if request.purpose == CallPurpose::Decide {
                         turns.insert(event.turn);
                     }
                     asked = request.model;
@@ -91,7 +91,7 @@ impl Spent {
                 Ok(RunEvent::ModelAnswered(answer)) => {
                     self.usage = self.usage.plus(answer.usage);
                     self.cost_nusd = self.cost_nusd.saturating_add(answer.cost_nusd);
-                    self.unpriced |= !models.terms_of(&asked).priced;
+                    self.unpriced |= !models.terms_for(&asked).priced;
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -100,7 +100,7 @@ impl Spent {
     }
 
     /// Adds up how long the runs took.
-    pub(super) fn time(&mut self, view: &TaskView) {
+    pub(super) fn set_wall_time(&mut self, view: &TaskView) {
         let ended = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
         self.wall_ms = ended.reduce(u64::saturating_add);
     }
@@ -108,22 +108,22 @@ impl Spent {
 
 /// Sums and medians over some tries of one variant.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Sum {
+pub(super) struct VariantSummary {
     pub(super) tasks: usize,
     pub(super) succeeded: usize,
     /// Neither ended nor waiting for a person.
     pub(super) under_way: usize,
     pub(super) turns: u64,
     pub(super) turns_median: Option<u64>,
-    pub(super) usage: Usage,
+    pub(super) usage: TokenUsage,
     /// None where some of it is not known.
     pub(super) cost_nusd: Option<u64>,
     pub(super) wall_ms_median: Option<u64>,
     pub(super) worked_ms_median: Option<u64>,
 }
 
-impl Sum {
-    pub(super) fn of<'a>(tries: impl Iterator<Item = &'a Tried>) -> Self {
+impl VariantSummary {
+    pub(super) fn from_tasks<'a>(tries: impl Iterator<Item = &'a ComparedTask>) -> Self {
         let mut sum = Self { cost_nusd: Some(0), ..Self::default() };
         let (mut turns, mut walls, mut worked) = (Vec::new(), Vec::new(), Vec::new());
         for tried in tries {
@@ -153,7 +153,7 @@ impl Sum {
 /// what it gave away goes on with that, which is a task of the batch as well.
 pub(super) fn is_settled(task: &TaskRecord) -> bool {
     task.state.is_ended()
-        || (task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedWhy::Outage))
+        || (task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedReason::Outage))
 }
 
 /// The middle one; of an even number the mean of the two in the middle.
@@ -168,8 +168,8 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
 }
 
 /// The variants in the order in which they were first met.
-pub(super) fn variants(tries: &[Tried]) -> Vec<Variant> {
-    let mut all: Vec<Variant> = Vec::new();
+pub(super) fn distinct_variants(tries: &[ComparedTask]) -> Vec<ComparedVariant> {
+    let mut all: Vec<ComparedVariant> = Vec::new();
     for tried in tries {
         if !all.contains(&tried.variant) {
             all.push(tried.variant.clone());
@@ -179,11 +179,11 @@ pub(super) fn variants(tries: &[Tried]) -> Vec<Variant> {
 }
 
 /// The tasks, likewise.
-pub(super) fn tasks(tries: &[Tried]) -> Vec<&(String, String)> {
+pub(super) fn distinct_tasks(tries: &[ComparedTask]) -> Vec<&(String, String)> {
     let mut all = Vec::new();
     for tried in tries {
-        if !all.contains(&&tried.asked) {
-            all.push(&tried.asked);
+        if !all.contains(&&tried.title_and_text) {
+            all.push(&tried.title_and_text);
         }
     }
     all
@@ -193,12 +193,12 @@ pub(super) fn tasks(tries: &[Tried]) -> Vec<&(String, String)> {
 mod tests {
     use super::*;
 
-    fn tried(state: TaskState, turns: u64, wall_ms: Option<u64>, unpriced: bool) -> Tried {
-        let usage = Usage { input_tokens: 10 * turns, output_tokens: turns, ..Usage::default() };
-        Tried {
+    fn compared_task(state: TaskState, turns: u64, wall_ms: Option<u64>, unpriced: bool) -> ComparedTask {
+        let usage = TokenUsage { input_tokens: 10 * turns, output_tokens: turns, ..TokenUsage::default() };
+        ComparedTask {
             task: TaskId(uuid::Uuid::from_u128(1)),
-            asked: ("a".to_owned(), "a".to_owned()),
-            variant: Variant {
+            title_and_text: ("a".to_owned(), "a".to_owned()),
+            variant: ComparedVariant {
                 model: "openai:x".parse().expect("a model"),
                 explore: None,
                 fallback: None,
@@ -207,7 +207,7 @@ mod tests {
             is_settled: state.is_ended(),
             state,
             message: None,
-            spent: Spent {
+            spent: TaskFigures {
                 turns,
                 usage,
                 cost_nusd: 7 * turns,
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_added_up() {
+    fn figures_are_summed_per_variant() {
         let all = [
-            tried(TaskState::Completed, 4, Some(100), false),
-            tried(TaskState::Discarded, 9, Some(300), false),
-            tried(TaskState::Running, 2, None, false),
+            compared_task(TaskState::Completed, 4, Some(100), false),
+            compared_task(TaskState::Discarded, 9, Some(300), false),
+            compared_task(TaskState::Running, 2, None, false),
         ];
-        let sum = Sum::of(all.iter());
+        let sum = VariantSummary::from_tasks(all.iter());
         assert_eq!((sum.tasks, sum.succeeded, sum.under_way, sum.success_percent()), (3, 1, 1, Some(33)));
         assert_eq!((sum.turns, sum.turns_median, sum.wall_ms_median), (15, Some(4), Some(200)));
         assert_eq!(sum.worked_ms_median, Some(100));
@@ -233,10 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_price_makes_the_sum_unknown_and_never_zero() {
-        let all = [tried(TaskState::Completed, 1, None, false), tried(TaskState::Completed, 1, None, true)];
-        assert_eq!(Sum::of(all.iter()).cost_nusd, None);
-        assert_eq!(Sum::of(all[..1].iter()).cost_nusd, Some(7));
-        assert_eq!(Sum::of([].iter()).success_percent(), None);
+    fn unknown_price_makes_the_sum_unknown() {
+        let all = [
+            compared_task(TaskState::Completed, 1, None, false),
+            compared_task(TaskState::Completed, 1, None, true),
+        ];
+        assert_eq!(VariantSummary::from_tasks(all.iter()).cost_nusd, None);
+        assert_eq!(VariantSummary::from_tasks(all[..1].iter()).cost_nusd, Some(7));
+        assert_eq!(VariantSummary::from_tasks([].iter()).success_percent(), None);
     }
 }

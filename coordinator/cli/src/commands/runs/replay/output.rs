@@ -1,39 +1,42 @@
 //! `--output`: all that a tool call or a gate put out, as it was recorded.
 
 use docket_schema::{content::Content, history::FoldedRun, ids::RunId};
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 
 use crate::{
-    context::Context,
-    history::recorded_output::recorded,
+    context::CliContext,
+    history::recorded_output::read_recorded_output,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
 };
 
 /// Writes the whole output of the call with this id.
-pub(crate) async fn say(
-    cx: &Context,
-    client: &Client,
+pub(crate) async fn print_recorded_output(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     run: RunId,
     history: &FoldedRun,
     call: &str,
-) -> Outcome {
-    let (name, bytes) = recorded(client, run, history, call).await?;
-    show(cx, run, (call, &name), &bytes);
-    Ok(Exit::Ok)
+) -> CliResult {
+    let (name, bytes) = read_recorded_output(client, run, history, call).await?;
+    print_output(cx, run, (call, &name), &bytes);
+    Ok(ExitKind::Ok)
 }
 
-fn show(cx: &Context, run: RunId, (call, name): (&str, &str), bytes: &[u8]) {
-    if cx.json() {
+fn print_output(cx: &CliContext, run: RunId, (call, name): (&str, &str), bytes: &[u8]) {
+    if cx.is_json() {
         let output = Content::inline(bytes);
-        display::say_json(&serde_json::json!({
+        display::print_json(&serde_json::json!({
             "replay": "view", "run": run, "call": call, "name": name, "bytes": bytes.len(), "output": output,
         }));
         return;
     }
-    display::say_exact(bytes);
-    let (run, name) = (run.short(), display::line(name));
-    display::note(&format!("replay (view) of run {run}: output of {call} ({name}), {} bytes", bytes.len()));
+    display::print_exact(bytes);
+    let (run, name) = (run.short(), display::sanitize_line(name));
+    display::print_note(&format!(
+        "replay (view) of run {run}: output of {call} ({name}), {} bytes",
+        bytes.len()
+    ));
 }

@@ -1,21 +1,21 @@
 //! `docket batch budget`: what the runs of a batch may use together, set and shown.
 
-use crate::connect::batches;
+use crate::connect::batch_lookup;
 use docket_schema::{
+    api::{BatchBudget, BudgetUpdateMode, BudgetView},
     ids::BatchId,
-    system::{Budget, Spending},
-    wire::{BatchBudget, BudgetView, SetBudget},
+    system::{BatchSpending, Budget},
 };
 use serde_json::json;
 
-use crate::connect::batches::{check_name, look_up};
+use crate::connect::batch_lookup::{check_batch_name, look_up_batch};
 use crate::{
-    config::values::dollars,
-    connect::access::{Access, Need},
-    context::Context,
+    config::values::parse_dollars,
+    connect::coordinator::{AccessMode, Coordinator},
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Outcome},
+        error::{CliResult, ExitKind},
     },
 };
 
@@ -31,7 +31,7 @@ Examples:
   docket batch budget todo --usd 20 --tokens 5000000
   docket batch budget todo --none"
 )]
-pub(crate) struct Args {
+pub(crate) struct BatchBudgetArgs {
     /// The batch: its name, or its id; one that has no task yet by its whole name
     #[arg(value_name = "BATCH")]
     batch: String,
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 #[group(multiple = true)]
 pub(crate) struct BudgetArgs {
     /// Dollars that all runs of the batch may cost together, as 20 or 2.50
-    #[arg(long = "usd", value_name = "DOLLARS", value_parser = dollars)]
+    #[arg(long = "usd", value_name = "DOLLARS", value_parser = parse_dollars)]
     usd: Option<u64>,
     /// Tokens that all of them may use together, of requests and answers
     #[arg(long = "tokens", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -61,51 +61,55 @@ impl BudgetArgs {
 }
 
 /// Sets it, and says what is left.
-pub(super) async fn run(cx: Context, args: Args) -> Outcome {
-    let access = Access::open(&cx, Need::Write).await?;
-    let (batch, is_new) = match look_up(&access.client, &args.batch).await? {
-        batches::Meant::Known(batch) => (batch, false),
-        batches::Meant::New(batch) => {
+pub(super) async fn run_batch_budget(cx: CliContext, args: BatchBudgetArgs) -> CliResult {
+    let access = Coordinator::connect(&cx, AccessMode::Write).await?;
+    let (batch, is_new) = match look_up_batch(&access.client, &args.batch).await? {
+        batch_lookup::BatchLookup::Known(batch) => (batch, false),
+        batch_lookup::BatchLookup::Unknown(batch) => {
             if args.batch.parse::<BatchId>().is_err() {
-                check_name(args.batch.trim())?;
+                check_batch_name(args.batch.trim())?;
             }
             (batch, true)
         }
     };
-    let how = if args.none { SetBudget::All } else { SetBudget::Named };
+    let how = if args.none { BudgetUpdateMode::All } else { BudgetUpdateMode::Named };
     let view = access.client.set_budget(batch, args.amounts.budget(), how).await?;
-    let name = if is_new { None } else { access.client.batch(batch).await?.name };
+    let name = if is_new { None } else { access.client.get_batch(batch).await?.name };
     access.close().await?;
-    if cx.json() {
+    if cx.is_json() {
         let BudgetView { batch, budget, used } = &view;
-        display::say_json(
+        display::print_json(
             &json!({ "batch": batch, "name": name, "budget": budget, "used": used, "new": is_new }),
         );
-        return Ok(Exit::Ok);
+        return Ok(ExitKind::Ok);
     }
     let BudgetView { budget, used, .. } = view;
     let said = match budget.is_none() {
-        true => format!("no budget; {} used", used_words(&used)),
-        false => words(&budget, &used),
+        true => format!("no budget; {} used", format_used(&used)),
+        false => format_budget_use(&budget, &used),
     };
     let name = name.unwrap_or_else(|| args.batch.trim().to_owned());
-    display::say(&display::line(&format!("batch {name}: {said}")));
+    display::print_line(&display::sanitize_line(&format!("batch {name}: {said}")));
     if is_new {
         let text = "no task is in it yet: this holds for those that are submitted into a batch of exactly this name; `docket \
                     batch` lists those that have tasks";
-        display::note(text);
+        display::print_note(text);
     }
-    Ok(Exit::Ok)
+    Ok(ExitKind::Ok)
 }
 
 /// What was used, for people.
-pub(super) fn used_words(used: &Spending) -> String {
-    format!("{} tokens, {}", used.tokens, display::money(used.cost_nusd))
+pub(super) fn format_used(used: &BatchSpending) -> String {
+    format!("{} tokens, {}", used.tokens, display::format_money(used.cost_nusd))
 }
 
 /// What was used of what is set.
-pub(super) fn words(budget: &BatchBudget, used: &Spending) -> String {
-    let all = format!("{} used of {}", used_words(used), crate::output::words::budget(&budget.budget));
+pub(super) fn format_budget_use(budget: &BatchBudget, used: &BatchSpending) -> String {
+    let all = format!(
+        "{} used of {}",
+        format_used(used),
+        crate::output::value_format::format_budget(&budget.budget)
+    );
     match &budget.spent {
         None => all,
         Some(why) => format!("{all}; used up: {why}"),

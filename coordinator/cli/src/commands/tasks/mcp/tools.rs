@@ -4,30 +4,30 @@ use crate::output::task_rows;
 use std::{fmt::Write as _, path::PathBuf, pin::Pin, sync::Arc};
 
 use docket_schema::{
+    api::{DiffQuery, RunTimeline, TaskQuery, TaskStates, TurnView},
     ids::{RunId, TaskId},
     task::{TaskRecord, TaskState},
-    wire::{DiffQuery, TaskQuery, TaskStates, Timeline, TurnView},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use rmcp::model::{JsonObject, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::RESULT_CHARS_MAX;
-use crate::connect::access::{Access, Need, token_given};
+use crate::connect::coordinator::{AccessMode, Coordinator, token_from_env};
 use crate::{
     connect::resolve,
-    context::Context,
+    context::CliContext,
     output::{
         display,
-        fail::{Exit, Failure, Outcome},
+        error::{CliError, CliResult, ExitKind},
     },
     tasks::task_args::TaskArgs,
 };
 
 /// Turns that `docket_logs` tells where nobody says how many.
-const TURNS: u32 = 5;
+const TURNS_DEFAULT: u32 = 5;
 /// Most turns of one answer.
 const TURNS_MAX: u32 = 50;
 /// Lines of a result that are told of each call.
@@ -37,16 +37,16 @@ const LINE_CHARS: usize = 300;
 /// Tasks that `docket_list` tells.
 const TASKS_MAX: u32 = 50;
 
-type Done = Pin<Box<dyn Future<Output = Outcome<String>> + Send>>;
+type ToolFuture = Pin<Box<dyn Future<Output = CliResult<String>> + Send>>;
 
 /// See the module.
-pub(super) struct Tool {
+pub(super) struct McpTool {
     pub(super) name: &'static str,
-    about: &'static str,
+    description: &'static str,
     /// It changes nothing.
-    pub(super) reads: bool,
+    pub(super) is_read_only: bool,
     schema: fn() -> JsonObject,
-    pub(super) call: fn(Arc<Context>, Value) -> Done,
+    pub(super) call: fn(Arc<CliContext>, Value) -> ToolFuture,
 }
 
 macro_rules! tool {
@@ -67,78 +67,78 @@ macro_rules! tool {
 }
 
 /// Every tool, in the order in which they are told.
-pub(super) static TOOLS: &[Tool] = &[
+pub(super) static TOOLS: &[McpTool] = &[
     tool!(
         "docket_submit",
-        SubmitArgs,
+        SubmitToolArgs,
         false,
-        submit,
+        submit_task,
         "Puts a coding task into the backlog; an agent works on it in a workspace of its own, from the repository's commit as it is now. Returns the task's id at once."
     ),
     tool!(
         "docket_status",
-        TaskArg,
+        TaskToolArgs,
         true,
-        status,
+        describe_status,
         "How a task stands: its state, what keeps it or what it asks, its runs, what they cost, its last words."
     ),
     tool!(
         "docket_list",
-        ListArgs,
+        ListToolArgs,
         true,
-        list,
+        list_tasks,
         "Tasks of the backlog, the newest first, with state, title and what they ask."
     ),
     tool!(
         "docket_logs",
-        LogsArgs,
+        LogsToolArgs,
         true,
-        logs,
+        describe_logs,
         "What the task's last run did, turn by turn: what the model said, which tools it called and what came back."
     ),
     tool!(
         "docket_diff",
-        TaskArg,
+        TaskToolArgs,
         true,
-        diff,
+        run_diff,
         "What the task's last run has changed since it began, as a unified diff."
     ),
     tool!(
         "docket_answer",
-        AnswerArgs,
+        AnswerToolArgs,
         false,
         answer_task,
         "Answers what a blocked task asks; its run goes on where it stood, with question and answer in its prompt."
     ),
     tool!(
         "docket_tell",
-        TellArgs,
+        TellToolArgs,
         false,
-        tell,
+        tell_run,
         "Says something to a task's running run; its model hears it before its next turn."
     ),
     tool!(
         "docket_cancel",
-        CancelArgs,
+        CancelToolArgs,
         false,
-        cancel,
+        cancel_task,
         "Cancels a task that has not ended. What its run did stays in the log."
     ),
 ];
 
-impl Tool {
+impl McpTool {
     /// As the protocol offers it.
-    pub(super) fn offered(&self) -> rmcp::model::Tool {
+    pub(super) fn to_protocol(&self) -> rmcp::model::Tool {
         let hints = ToolAnnotations::new()
-            .read_only(self.reads)
+            .read_only(self.is_read_only)
             .destructive(self.name == "docket_cancel")
-            .idempotent(self.reads)
+            .idempotent(self.is_read_only)
             .open_world(false);
-        rmcp::model::Tool::new(self.name, self.about, Arc::new((self.schema)())).with_annotations(hints)
+        rmcp::model::Tool::new(self.name, self.description, Arc::new((self.schema)())).with_annotations(hints)
     }
 }
 
-fn schema_of<T: JsonSchema>() -> JsonObject {
+fn tool_schema<T: JsonSchema>() -> JsonObject {
     let mut schema =
         schemars::generate::SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     schema.remove("$schema");
@@ -151,21 +151,21 @@ fn schema_of<T: JsonSchema>() -> JsonObject {
     }
 }
 
-fn read<T: DeserializeOwned>(args: Value) -> Outcome<T> {
+fn parse_args<T: DeserializeOwned>(args: Value) -> CliResult<T> {
     serde_path_to_error::deserialize(args).map_err(|error| {
         let field = error.path().to_string();
-        Failure::new(Exit::Usage, format!("the arguments are wrong at `{field}`: {}", error.inner()))
+        CliError::new(ExitKind::Usage, format!("the arguments are wrong at `{field}`: {}", error.inner()))
     })
 }
 
 /// The coordinator, with the rights that were given and no more.
-async fn open(cx: &Context, need: Need) -> Outcome<Access> {
-    let access = Access::open(cx, need).await?;
-    if access.is_alone() && token_given().is_some() {
+async fn open_coordinator(cx: &CliContext, need: AccessMode) -> CliResult<Coordinator> {
+    let access = Coordinator::connect(cx, need).await?;
+    if access.is_local() && token_from_env().is_some() {
         access.close().await?;
         let message =
             "DOCKET_TOKEN is set and no coordinator serves here that could hold to it; start `docket up`";
-        return Err(Failure::new(Exit::Unreachable, message));
+        return Err(CliError::new(ExitKind::Unreachable, message));
     }
     Ok(access)
 }
@@ -173,7 +173,7 @@ async fn open(cx: &Context, need: Need) -> Outcome<Access> {
 /// Arguments of `docket_submit`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SubmitArgs {
+struct SubmitToolArgs {
     /// The task in words: the first line is its title, the rest says what is wanted and how it is recognised as done.
     task: String,
     /// The repository's folder on this machine. Default: the folder that the server runs in.
@@ -199,12 +199,12 @@ struct SubmitArgs {
 }
 
 #[derive(Debug, clap::Parser)]
-struct Line {
+struct SubmitCommandLine {
     #[command(flatten)]
     task: TaskArgs,
 }
 
-async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
+async fn submit_task(cx: &CliContext, args: SubmitToolArgs) -> CliResult<String> {
     let repo = match args.repo {
         Some(repo) => repo,
         None => std::env::current_dir()?,
@@ -226,17 +226,17 @@ async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
     flag("dedup", args.dedup);
     flag("max-cost", args.max_cost.map(|dollars| dollars.to_string()));
     words.extend(["--".into(), args.task.into()]);
-    let line = <Line as clap::Parser>::try_parse_from(words).map_err(|error| {
+    let line = <SubmitCommandLine as clap::Parser>::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
-        Failure::new(Exit::Usage, text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+        CliError::new(ExitKind::Usage, text.lines().next().unwrap_or_default().trim_start_matches("error: "))
     })?;
-    let asked = line.task.check(cx)?;
+    let asked = line.task.check_flags(cx)?;
     line.task.check_source(cx).await?;
-    let access = open(cx, Need::Write).await?;
+    let access = open_coordinator(cx, AccessMode::Write).await?;
     let fresh = TaskId(docket_coordinator::clock::new_id());
     let submitted = Box::pin(line.task.submit(cx, &access.client, asked, None, fresh)).await;
     let hint =
-        if access.is_alone() { "\nNobody works here now: a person has to start `docket up`." } else { "" };
+        if access.is_local() { "\nNobody works here now: a person has to start `docket up`." } else { "" };
     access.close().await?;
     let id = submitted?;
     let known = if id == fresh { "" } else { " (a task with this key was there already, and has not ended)" };
@@ -246,45 +246,46 @@ async fn submit(cx: &Context, args: SubmitArgs) -> Outcome<String> {
 /// Arguments of tools about one task.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TaskArg {
+struct TaskToolArgs {
     /// The task's id, or its last digits.
     task: String,
 }
 
-async fn status(cx: &Context, args: TaskArg) -> Outcome<String> {
-    let access = open(cx, Need::Read).await?;
-    let told = Box::pin(told_of(&access.client, &args.task)).await;
+async fn describe_status(cx: &CliContext, args: TaskToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Read).await?;
+    let told = Box::pin(describe_task(&access.client, &args.task)).await;
     access.close().await?;
     told
 }
 
-async fn told_of(client: &Client, id: &str) -> Outcome<String> {
-    let task = resolve::task(client, id).await?;
-    let view = client.task(task).await?;
+async fn describe_task(client: &CoordinatorClient, id: &str) -> CliResult<String> {
+    let task = resolve::resolve_task(client, id).await?;
+    let view = client.get_task(task).await?;
     let record = &view.task;
-    let mut out = line_of(record);
+    let mut out = task_line(record);
     if !record.state.is_ended() {
-        let why = client.why(task).await?;
+        let why = client.explain_task(task).await?;
         // Writing to a String cannot fail.
         let _ = write!(out, "\nwhy: {}", why.text);
     }
     if let Some(message) = &record.message {
         let _ = write!(out, "\nit says: {message}");
     }
-    if let Some(how) = task_rows::how(record) {
+    if let Some(how) = task_rows::unblock_hint(record) {
         let _ = write!(out, "\nhow it goes on: {how}");
     }
     for run in &view.runs {
         let _ = write!(out, "\nrun {}: {}, turn {}", run.id, run.status, run.turn);
     }
-    if let Some(run) = resolve::last_here(&view) {
-        let timeline = client.timeline(run).await?;
+    if let Some(run) = resolve::last_local_run(&view) {
+        let timeline = client.get_timeline(run).await?;
         if let Some(last) = timeline.turns.last() {
             let tokens: u64 = timeline.turns.iter().map(|turn| turn.input_tokens + turn.output_tokens).sum();
-            let _ = write!(out, "\nso far: {tokens} tokens, {}", display::money(last.cost_so_far_nusd));
+            let _ =
+                write!(out, "\nso far: {tokens} tokens, {}", display::format_money(last.cost_so_far_nusd));
         }
         // A run that has just been leased has no turn to look at.
-        let turn = client.turn(run, None).await.map(|answer| answer.turn).unwrap_or_default();
+        let turn = client.get_turn(run, None).await.map(|answer| answer.turn).unwrap_or_default();
         if !turn.text.trim().is_empty() {
             let _ = write!(out, "\nits last words: {}", turn.text.trim());
         }
@@ -292,14 +293,14 @@ async fn told_of(client: &Client, id: &str) -> Outcome<String> {
     Ok(out)
 }
 
-fn line_of(task: &TaskRecord) -> String {
-    format!("task {} is {}: {}", task.id, task_rows::word(task), task.spec.title)
+fn task_line(task: &TaskRecord) -> String {
+    format!("task {} is {}: {}", task.id, task_rows::state_label(task), task.spec.title)
 }
 
 /// Arguments of `docket_list`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ListArgs {
+struct ListToolArgs {
     /// Only tasks in this state: pending, scheduled, available, running, retryable, blocked, completed, cancelled, discarded.
     state: Option<TaskState>,
     /// Only tasks whose title holds this.
@@ -308,22 +309,22 @@ struct ListArgs {
     limit: Option<u32>,
 }
 
-async fn list(cx: &Context, args: ListArgs) -> Outcome<String> {
-    let access = open(cx, Need::Read).await?;
+async fn list_tasks(cx: &CliContext, args: ListToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Read).await?;
     let query = TaskQuery {
-        state: TaskStates::of(args.state),
+        state: TaskStates::from_states(args.state),
         title: args.title.map(|title| format!("*{title}*")),
         limit: Some(args.limit.unwrap_or(TASKS_MAX).clamp(1, TASKS_MAX)),
         ..TaskQuery::default()
     };
-    let page = access.client.tasks(&query).await;
+    let page = access.client.list_tasks(&query).await;
     access.close().await?;
     let page = page?;
     let mut out = String::new();
     for task in &page.tasks {
-        let _ = writeln!(out, "{}", line_of(task));
+        let _ = writeln!(out, "{}", task_line(task));
         if let Some(message) = task.message.as_ref().filter(|_| task.state == TaskState::Blocked) {
-            let _ = writeln!(out, "  it says: {}", cut(message));
+            let _ = writeln!(out, "  it says: {}", truncate_line(message));
         }
     }
     Ok(if out.is_empty() { "no such task".to_owned() } else { out })
@@ -332,7 +333,7 @@ async fn list(cx: &Context, args: ListArgs) -> Outcome<String> {
 /// Arguments of `docket_logs`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LogsArgs {
+struct LogsToolArgs {
     /// The task's id, or its last digits; or a run's.
     task: String,
     /// How many turns, the newest. Default: 5, at most 50.
@@ -341,25 +342,25 @@ struct LogsArgs {
     until: Option<u32>,
 }
 
-async fn logs(cx: &Context, args: LogsArgs) -> Outcome<String> {
-    let access = open(cx, Need::Read).await?;
-    let told = Box::pin(logs_of(&access.client, &args)).await;
+async fn describe_logs(cx: &CliContext, args: LogsToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Read).await?;
+    let told = Box::pin(format_logs(&access.client, &args)).await;
     access.close().await?;
     told
 }
 
-async fn logs_of(client: &Client, args: &LogsArgs) -> Outcome<String> {
-    let run = resolve::run(client, &args.task).await?;
-    let timeline = client.timeline(run).await?;
+async fn format_logs(client: &CoordinatorClient, args: &LogsToolArgs) -> CliResult<String> {
+    let run = resolve::resolve_run(client, &args.task).await?;
+    let timeline = client.get_timeline(run).await?;
     let last = timeline.turns.last().map_or(0, |turn| turn.turn);
     let until = args.until.unwrap_or(last).min(last);
-    let count = args.turns.unwrap_or(TURNS).clamp(1, TURNS_MAX);
+    let count = args.turns.unwrap_or(TURNS_DEFAULT).clamp(1, TURNS_MAX);
     let mut told: Vec<String> = Vec::new();
     let mut room = RESULT_CHARS_MAX / 2;
     for row in timeline.turns.iter().rev().filter(|row| row.turn <= until && row.turn + count > until) {
-        let turn = client.turn(run, Some(row.turn)).await?.turn;
+        let turn = client.get_turn(run, Some(row.turn)).await?.turn;
         let mut text = format!("\n\nturn {} ({})", turn.turn, row.fate);
-        tell_turn(&mut text, &turn);
+        write_turn(&mut text, &turn);
         // The newest are what is asked for.
         if text.len() > room && !told.is_empty() {
             told.push(format!("\n\n[… turn {} and those before it: ask with `until`]", row.turn));
@@ -368,37 +369,39 @@ async fn logs_of(client: &Client, args: &LogsArgs) -> Outcome<String> {
         room = room.saturating_sub(text.len());
         told.push(text);
     }
-    told.push(head_of(run, &timeline));
+    told.push(run_heading(run, &timeline));
     told.reverse();
     Ok(told.concat())
 }
 
-fn head_of(run: RunId, timeline: &Timeline) -> String {
+fn run_heading(run: RunId, timeline: &RunTimeline) -> String {
     let turns = timeline.turns.last().map_or(0, |turn| turn.turn);
     let why = if timeline.why.is_empty() { String::new() } else { format!(": {}", timeline.why) };
     format!("run {run} is {} after {turns} turns{why}", timeline.standing)
 }
 
-fn tell_turn(out: &mut String, turn: &TurnView) {
+fn write_turn(out: &mut String, turn: &TurnView) {
     for note in &turn.notes {
-        let _ = write!(out, "\n  note: {}", cut(note));
+        let _ = write!(out, "\n  note: {}", truncate_line(note));
     }
     if !turn.text.trim().is_empty() {
         let _ = write!(out, "\n  it said: {}", turn.text.trim());
     }
     for call in &turn.tools {
         let came_to = call.came_to.as_deref().unwrap_or("no result yet");
-        let _ = write!(out, "\n  it called {} {}: {came_to}", call.name, cut(&call.args.to_string()));
+        let _ =
+            write!(out, "\n  it called {} {}: {came_to}", call.name, truncate_line(&call.args.to_string()));
         let lines: Vec<&str> = call.result.lines().collect();
         for line in lines.iter().take(RESULT_LINES) {
-            let _ = write!(out, "\n    {}", cut(line));
+            let _ = write!(out, "\n    {}", truncate_line(line));
         }
         if lines.len() > RESULT_LINES {
             let _ = write!(out, "\n    [… {} more lines]", lines.len() - RESULT_LINES);
         }
     }
     for gate in &turn.gates {
-        let _ = write!(out, "\n  final check {} ({}): {}", gate.name, cut(&gate.command), gate.came_to);
+        let _ =
+            write!(out, "\n  final check {} ({}): {}", gate.name, truncate_line(&gate.command), gate.came_to);
     }
     for change in &turn.changes {
         let _ = write!(out, "\n  {} {}", change.what, change.path);
@@ -408,7 +411,7 @@ fn tell_turn(out: &mut String, turn: &TurnView) {
     }
 }
 
-fn cut(text: &str) -> String {
+fn truncate_line(text: &str) -> String {
     let flat = text.replace('\n', " ");
     match flat.char_indices().nth(LINE_CHARS) {
         None => flat,
@@ -416,11 +419,11 @@ fn cut(text: &str) -> String {
     }
 }
 
-async fn diff(cx: &Context, args: TaskArg) -> Outcome<String> {
-    let access = open(cx, Need::Read).await?;
+async fn run_diff(cx: &CliContext, args: TaskToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Read).await?;
     let made = async {
-        let run = resolve::run(&access.client, &args.task).await?;
-        Ok::<_, Failure>(access.client.difference(run, &DiffQuery::default()).await?)
+        let run = resolve::resolve_run(&access.client, &args.task).await?;
+        Ok::<_, CliError>(access.client.get_diff(run, &DiffQuery::default()).await?)
     };
     let made = Box::pin(made).await;
     access.close().await?;
@@ -437,40 +440,40 @@ async fn diff(cx: &Context, args: TaskArg) -> Outcome<String> {
 /// Arguments of `docket_answer`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AnswerArgs {
+struct AnswerToolArgs {
     /// The task's id, or its last digits.
     task: String,
     /// The answer.
     answer: String,
 }
 
-async fn answer_task(cx: &Context, args: AnswerArgs) -> Outcome<String> {
-    let access = open(cx, Need::Write).await?;
+async fn answer_task(cx: &CliContext, args: AnswerToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Write).await?;
     let done = async {
-        let task = resolve::task(&access.client, &args.task).await?;
-        Ok::<_, Failure>(access.client.answer(task, &args.answer).await?)
+        let task = resolve::resolve_task(&access.client, &args.task).await?;
+        Ok::<_, CliError>(access.client.answer_task(task, &args.answer).await?)
     };
     let done = done.await;
     access.close().await?;
-    done.map(|task| line_of(&task))
+    done.map(|task| task_line(&task))
 }
 
 /// Arguments of `docket_tell`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TellArgs {
+struct TellToolArgs {
     /// The task's id, or its last digits; or a run's.
     task: String,
     /// What is said.
     words: String,
 }
 
-async fn tell(cx: &Context, args: TellArgs) -> Outcome<String> {
-    let access = open(cx, Need::Write).await?;
+async fn tell_run(cx: &CliContext, args: TellToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Write).await?;
     let done = async {
-        let run = resolve::run(&access.client, &args.task).await?;
-        access.client.tell(run, &args.words).await?;
-        Ok::<_, Failure>(run)
+        let run = resolve::resolve_run(&access.client, &args.task).await?;
+        access.client.send_message(run, &args.words).await?;
+        Ok::<_, CliError>(run)
     };
     let done = done.await;
     access.close().await?;
@@ -480,20 +483,20 @@ async fn tell(cx: &Context, args: TellArgs) -> Outcome<String> {
 /// Arguments of `docket_cancel`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CancelArgs {
+struct CancelToolArgs {
     /// The task's id, or its last digits.
     task: String,
     /// Why; it stands in the log.
     reason: Option<String>,
 }
 
-async fn cancel(cx: &Context, args: CancelArgs) -> Outcome<String> {
-    let access = open(cx, Need::Write).await?;
+async fn cancel_task(cx: &CliContext, args: CancelToolArgs) -> CliResult<String> {
+    let access = open_coordinator(cx, AccessMode::Write).await?;
     let done = async {
-        let task = resolve::task(&access.client, &args.task).await?;
-        Ok::<_, Failure>(access.client.cancel(task, args.reason.as_deref().unwrap_or_default()).await?)
+        let task = resolve::resolve_task(&access.client, &args.task).await?;
+        Ok::<_, CliError>(access.client.cancel(task, args.reason.as_deref().unwrap_or_default()).await?)
     };
     let done = done.await;
     access.close().await?;
-    done.map(|task| line_of(&task))
+    done.map(|task| task_line(&task))
 }

@@ -8,37 +8,37 @@ use docket_schema::{
     event::TypedEvent as _,
     ids::{RunId, Seq, TaskId, Timestamp},
     run::RunEvent,
-    task::{TaskBlockedWhy, TaskRecord, TaskState},
+    task::{TaskBlockedReason, TaskRecord, TaskState},
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use futures_util::StreamExt as _;
 
-use crate::output::display::in_one_line;
+use crate::output::display::collapse_whitespace;
 use crate::{
     commands::runs::follow,
-    context::Context,
+    context::CliContext,
     output::{
-        display::{duration, line},
-        events,
-        fail::{Failure, Outcome},
+        display::{format_duration, sanitize_line},
+        error::{CliError, CliResult},
+        event_format,
     },
-    progress::Progress,
+    progress::ProgressDisplay,
 };
 
 /// How often the task's state is looked at while no run of it is followed.
-const LOOK: Duration = Duration::from_millis(25);
+const STATE_POLL: Duration = Duration::from_millis(25);
 /// How often a coordinator that does not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a task may wait for a worker before the person is told.
 const UNTAKEN_MAX: Duration = Duration::from_secs(2);
 
 /// Who works on the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Workers {
+pub(super) enum WorkerLocation {
     /// This process.
-    Own,
+    ThisProcess,
     /// Those of the coordinator that has the task.
-    Elsewhere,
+    Remote,
 }
 
 /// How a watch ended.
@@ -52,47 +52,47 @@ pub(super) enum WatchEnd {
 }
 
 /// Follows the task's runs until it has ended or waits for a person, or until `stopped`.
-pub(super) async fn watch(
-    cx: &Context,
-    client: &Client,
+pub(super) async fn watch_task(
+    cx: &CliContext,
+    client: &CoordinatorClient,
     id: TaskId,
     stopped: impl Future<Output = ()>,
-    workers: Workers,
-) -> Outcome<WatchEnd> {
-    let mut watch = Watch {
+    workers: WorkerLocation,
+) -> CliResult<WatchEnd> {
+    let mut watch = TaskWatch {
         client,
         id,
-        progress: Progress::waiting(cx),
-        untaken_since: (workers == Workers::Elsewhere).then(Instant::now),
+        progress: ProgressDisplay::spinner(cx),
+        untaken_since: (workers == WorkerLocation::Remote).then(Instant::now),
         followed: None,
         failing_since: None,
         told_outage: None,
     };
     tokio::select! {
-        rested = watch.until_rest() => Ok(WatchEnd::Rested(Box::new(rested?))),
-        () = stopped => end_stopped(client, id).await,
+        rested = watch.wait_until_rest() => Ok(WatchEnd::Rested(Box::new(rested?))),
+        () = stopped => stopped_watch_end(client, id).await,
     }
 }
 
 /// How a watch ends that the person stopped.
-async fn end_stopped(client: &Client, id: TaskId) -> Outcome<WatchEnd> {
-    match client.task(id).await {
+async fn stopped_watch_end(client: &CoordinatorClient, id: TaskId) -> CliResult<WatchEnd> {
+    match client.get_task(id).await {
         // It may have ended in the same moment.
         Ok(view) if view.task.state.is_ended() => Ok(WatchEnd::Rested(Box::new(view.task))),
         Ok(view) => Ok(WatchEnd::Stopped(Box::new(view.task))),
-        Err(error) if client.is_of_home() && error.is_retryable() => Ok(WatchEnd::StoppedUnserved),
-        Err(error) => Err(Failure::from(error)),
+        Err(error) if client.is_home_client() && error.is_retryable() => Ok(WatchEnd::StoppedUnserved),
+        Err(error) => Err(CliError::from(error)),
     }
 }
 
-struct Watch<'a> {
-    client: &'a Client,
+struct TaskWatch<'a> {
+    client: &'a CoordinatorClient,
     id: TaskId,
-    progress: Progress,
+    progress: ProgressDisplay,
     /// Since when the task waits for a worker that may not exist; `None` once the person was told.
     untaken_since: Option<Instant>,
     /// The run that was shown, and how far.
-    followed: Option<(RunId, Shown)>,
+    followed: Option<(RunId, ShownProgress)>,
     /// When the model's provider failed first, of those failures that no answer followed.
     failing_since: Option<Timestamp>,
     /// The end of the pause that the person was told of.
@@ -101,21 +101,21 @@ struct Watch<'a> {
 
 /// How far a run was shown.
 #[derive(Debug, Clone, Copy)]
-struct Shown {
+struct ShownProgress {
     up_to: Seq,
     /// It waits, or the coordinator went away: there may be more later.
-    rests: bool,
+    is_resting: bool,
 }
 
-impl Watch<'_> {
-    async fn until_rest(&mut self) -> Outcome<TaskRecord> {
+impl TaskWatch<'_> {
+    async fn wait_until_rest(&mut self) -> CliResult<TaskRecord> {
         loop {
-            let task = self.task().await?;
+            let task = self.fetch_task().await?;
             let seen = self.followed.filter(|(run, _)| task.last_run == Some(*run)).map(|(_, shown)| shown);
             // What continued and ended within a look is shown as well.
             let moves = task.state == TaskState::Running || task.state.is_ended();
-            let rests = seen.is_some_and(|shown| shown.rests) && !moves;
-            match task.last_run.filter(|_| seen.is_none_or(|shown| shown.rests) && !rests) {
+            let rests = seen.is_some_and(|shown| shown.is_resting) && !moves;
+            match task.last_run.filter(|_| seen.is_none_or(|shown| shown.is_resting) && !rests) {
                 // Also one that has ended before it was first seen.
                 Some(run) => {
                     let after = seen.map_or(Seq(0), |shown| shown.up_to);
@@ -125,41 +125,41 @@ impl Watch<'_> {
                 None if task.state.is_ended() => return Ok(task),
                 None if task.state == TaskState::Blocked && !continues_by_itself(&task) => return Ok(task),
                 None => {
-                    self.say_what_is_waited_for(&task);
-                    tokio::time::sleep(LOOK).await;
+                    self.print_wait_reason(&task);
+                    tokio::time::sleep(STATE_POLL).await;
                 }
             }
         }
     }
 
     /// The task as it is now. The coordinator of this home may go away: another process takes over, or this one.
-    async fn task(&self) -> Outcome<TaskRecord> {
+    async fn fetch_task(&self) -> CliResult<TaskRecord> {
         loop {
-            match self.client.task(self.id).await {
+            match self.client.get_task(self.id).await {
                 Ok(view) => return Ok(view.task),
-                Err(error) if self.client.is_of_home() && error.is_retryable() => {
-                    self.progress.say("the coordinator of this home does not answer; waiting for it");
-                    tokio::time::sleep(ASK_AGAIN).await;
+                Err(error) if self.client.is_home_client() && error.is_retryable() => {
+                    self.progress.set_message("the coordinator of this home does not answer; waiting for it");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
-                Err(error) => return Err(Failure::from(error)),
+                Err(error) => return Err(CliError::from(error)),
             }
         }
     }
 
-    async fn show_run(&mut self, run: RunId, after: Seq) -> Outcome<Shown> {
-        let mut stream = std::pin::pin!(self.client.follow(run, after));
+    async fn show_run(&mut self, run: RunId, after: Seq) -> CliResult<ShownProgress> {
+        let mut stream = std::pin::pin!(self.client.follow_run(run, after));
         let mut phase = "";
-        let mut shown = Shown { up_to: after, rests: false };
-        let mut checks = follow::Checks::default();
+        let mut shown = ShownProgress { up_to: after, is_resting: false };
+        let mut checks = follow::CheckNames::default();
         while let Some(event) = stream.next().await {
             let event = match event {
                 Ok(event) => event,
                 // Its events are shown from here on once a coordinator answers.
-                Err(error) if self.client.is_of_home() && error.is_retryable() => {
-                    shown.rests = true;
+                Err(error) if self.client.is_home_client() && error.is_retryable() => {
+                    shown.is_resting = true;
                     break;
                 }
-                Err(error) => return Err(Failure::from(error)),
+                Err(error) => return Err(CliError::from(error)),
             };
             shown.up_to = event.seq;
             let Ok(typed) = RunEvent::decode(&event.kind, event.version, event.payload.as_str()) else {
@@ -168,14 +168,18 @@ impl Watch<'_> {
             if let RunEvent::PhaseChanged(e) = &typed {
                 phase = e.phase.as_str();
             }
-            let (_, text) = follow::shown(&typed, &mut checks);
-            let text = line(text.trim()).into_owned();
+            let (_, text) = follow::describe_event(&typed, &mut checks);
+            let text = sanitize_line(text.trim()).into_owned();
             if !text.is_empty() {
-                self.progress.note(&format!("turn {:<3} {text}", event.turn));
-                self.progress.say(format!("turn {} {phase}", event.turn));
+                self.progress.print_note(&format!("turn {:<3} {text}", event.turn));
+                self.progress.set_message(format!("turn {} {phase}", event.turn));
             }
             if let RunEvent::ModelRequested(e) = &typed {
-                self.progress.say(format!("turn {} {phase}: {} thinks", event.turn, line(&e.model.name)));
+                self.progress.set_message(format!(
+                    "turn {} {phase}: {} thinks",
+                    event.turn,
+                    sanitize_line(&e.model.name)
+                ));
             }
             if let RunEvent::ModelFailed(_) = &typed {
                 self.failing_since.get_or_insert(event.recorded_at);
@@ -185,33 +189,33 @@ impl Watch<'_> {
             }
             // It waits, and no event follows until it continues.
             if matches!(typed, RunEvent::RunBlocked(_)) {
-                shown.rests = true;
+                shown.is_resting = true;
                 break;
             }
         }
         Ok(shown)
     }
 
-    fn say_what_is_waited_for(&mut self, task: &TaskRecord) {
-        if task.blocked_why == Some(TaskBlockedWhy::Outage) {
+    fn print_wait_reason(&mut self, task: &TaskRecord) {
+        if task.blocked_why == Some(TaskBlockedReason::Outage) {
             let now = docket_coordinator::clock::Clock::new().now();
-            self.progress.say(outage(task, self.failing_since, now));
+            self.progress.set_message(describe_outage(task, self.failing_since, now));
             if self.told_outage.replace(task.available_at) != Some(task.available_at) {
                 let id = task.id.short();
-                self.progress.note(&format!(
+                self.progress.print_note(&format!(
                     "{}; Ctrl-C leaves task {id} as it is, and `docket up` continues it then",
-                    outage(task, self.failing_since, now)
+                    describe_outage(task, self.failing_since, now)
                 ));
             }
             return;
         }
-        self.progress.say(waiting_for(task));
+        self.progress.set_message(describe_wait(task));
         if task.state == TaskState::Available
             && task.last_run.is_none()
             && self.untaken_since.is_some_and(|since| since.elapsed() >= UNTAKEN_MAX)
         {
             self.untaken_since = None;
-            self.progress.note(&not_taken(task));
+            self.progress.print_note(&no_worker_note(task));
         }
     }
 }
@@ -220,32 +224,34 @@ impl Watch<'_> {
 /// is asked again.
 fn continues_by_itself(task: &TaskRecord) -> bool {
     match task.blocked_why {
-        Some(TaskBlockedWhy::Paused | TaskBlockedWhy::Child | TaskBlockedWhy::Outage) => true,
+        Some(TaskBlockedReason::Paused | TaskBlockedReason::Child | TaskBlockedReason::Outage) => true,
         Some(
-            TaskBlockedWhy::Person
-            | TaskBlockedWhy::Provider
-            | TaskBlockedWhy::Budget
-            | TaskBlockedWhy::WorkerFault,
+            TaskBlockedReason::Person
+            | TaskBlockedReason::Provider
+            | TaskBlockedReason::Budget
+            | TaskBlockedReason::WorkerFault,
         )
         | None => false,
     }
 }
 
 /// What an outage looks like: since when, until when, and why.
-fn outage(task: &TaskRecord, since: Option<Timestamp>, now: Timestamp) -> String {
-    let at = |at: Timestamp| events::clock(at).chars().take(8).collect::<String>();
+fn describe_outage(task: &TaskRecord, since: Option<Timestamp>, now: Timestamp) -> String {
+    let at = |at: Timestamp| event_format::format_time_of_day(at).chars().take(8).collect::<String>();
     let since = since.map_or_else(String::new, |since| format!(" since {} UTC", at(since)));
     let next = format!(
         "next try at {} UTC, in {}",
         at(task.available_at),
-        duration(task.available_at.ms_since(now))
+        format_duration(task.available_at.ms_since(now))
     );
-    let why =
-        task.message.as_deref().map_or_else(String::new, |message| format!(" ({})", in_one_line(message)));
-    line(&format!("waiting for the model's provider{since}: {next}{why}")).into_owned()
+    let why = task
+        .message
+        .as_deref()
+        .map_or_else(String::new, |message| format!(" ({})", collapse_whitespace(message)));
+    sanitize_line(&format!("waiting for the model's provider{since}: {next}{why}")).into_owned()
 }
 
-fn not_taken(task: &TaskRecord) -> String {
+fn no_worker_note(task: &TaskRecord) -> String {
     let (id, queue) = (task.id.short(), &task.spec.queue);
     format!(
         "task {id} is available in queue {queue}; no worker has taken it yet; start one with `docket worker`, \
@@ -253,15 +259,18 @@ fn not_taken(task: &TaskRecord) -> String {
     )
 }
 
-fn waiting_for(task: &TaskRecord) -> String {
+fn describe_wait(task: &TaskRecord) -> String {
     match &task.message {
-        Some(message) => line(&format!("{}: {}", task_rows::word(task), in_one_line(message))).into_owned(),
-        None => format!("{} in queue {}", task_rows::word(task), task.spec.queue),
+        Some(message) => {
+            sanitize_line(&format!("{}: {}", task_rows::state_label(task), collapse_whitespace(message)))
+                .into_owned()
+        }
+        None => format!("{} in queue {}", task_rows::state_label(task), task.spec.queue),
     }
 }
 
 /// What a person is told who stops the watching of a task of this home.
-pub(super) fn kept(task: TaskId) -> String {
+pub(super) fn task_kept_note(task: TaskId) -> String {
     let id = task.short();
     format!(
         "stopped; task {id} keeps what was done: `docket up` continues it, at once where one works in this home \
@@ -270,14 +279,14 @@ pub(super) fn kept(task: TaskId) -> String {
 }
 
 /// Where a task is that is not watched to its end, and how it continues.
-pub(super) fn left(task: &TaskRecord, workers: Workers) -> String {
+pub(super) fn unfinished_note(task: &TaskRecord, workers: WorkerLocation) -> String {
     let id = task.id.short();
     match (workers, task.state) {
-        (Workers::Own, _) => kept(task.id),
-        (Workers::Elsewhere, TaskState::Running) => format!(
+        (WorkerLocation::ThisProcess, _) => task_kept_note(task.id),
+        (WorkerLocation::Remote, TaskState::Running) => format!(
             "task {id} is running and goes on; `docket follow {id}` watches it again, `docket cancel {id}` ends it"
         ),
-        (Workers::Elsewhere, state) => format!(
+        (WorkerLocation::Remote, state) => format!(
             "task {id} is {state} in queue {} and waits there for a worker; `docket show {id}` tells how it goes, \
              `docket cancel {id}` ends it",
             task.spec.queue
@@ -292,16 +301,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn watch_that_is_stopped_while_no_process_serves_the_home_says_that_the_task_is_kept() {
+    async fn stopped_watch_without_coordinator_says_the_task_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let address = home_address(&folder.path().join("docket.lock")).expect("an address");
         let token = || Secret::new("dkt_test").expect("a token");
         let id = TaskId(docket_coordinator::clock::new_id());
-        let client = Client::new(&address, token()).expect("a client");
-        assert!(matches!(end_stopped(&client, id).await, Ok(WatchEnd::StoppedUnserved)));
-        assert!(kept(id).contains("keeps what was done"));
+        let client = CoordinatorClient::new(&address, token()).expect("a client");
+        assert!(matches!(stopped_watch_end(&client, id).await, Ok(WatchEnd::StoppedUnserved)));
+        assert!(task_kept_note(id).contains("keeps what was done"));
         // A coordinator elsewhere that does not answer is an error: its tasks are not this home's to continue.
-        let elsewhere = Client::new("http://127.0.0.1:1", token()).expect("a client");
-        assert!(end_stopped(&elsewhere, id).await.is_err());
+        let elsewhere = CoordinatorClient::new("http://127.0.0.1:1", token()).expect("a client");
+        assert!(stopped_watch_end(&elsewhere, id).await.is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use docket_schema::{
     artifact::{
-        ARTIFACTS, DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, TEST_REPORT,
+        DIFF_CARD, DiffCard, PLAN_CARD, PlanCard, REVIEW_REPORT, ReviewReport, SOP_ARTIFACTS, TEST_REPORT,
         TestReport,
     },
     run::RunState,
@@ -14,8 +14,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    context::Context,
-    output::display::{self, Style, duration},
+    context::CliContext,
+    output::display::{self, TextStyle, format_duration},
 };
 
 /// Files that a line names.
@@ -23,7 +23,7 @@ const FILES_MAX: usize = 6;
 
 /// What `--json` shows.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Rows {
+pub(super) struct ArtifactRows {
     /// By name, as they were recorded last.
     artifacts: BTreeMap<String, Value>,
     /// By name.
@@ -53,75 +53,78 @@ struct CheckRow {
 }
 
 /// What a run has of them.
-pub(super) fn rows(state: &RunState) -> Rows {
-    let gates = state.work.quality.iter().map(|(name, gate)| {
+pub(super) fn artifact_rows(state: &RunState) -> ArtifactRows {
+    let gates = state.engine_state.quality_gates.iter().map(|(name, gate)| {
         let (verdict, reason, failed) = (gate.verdict.as_str(), gate.reason.clone(), gate.failed);
         (name.clone(), GateRow { verdict, reason, failed })
     });
-    let checks = state.work.checks.iter().map(|check| {
+    let checks = state.engine_state.finished_checks.iter().map(|check| {
         let (verdict, command) = (check.verdict.as_str(), check.command.clone());
         (check.name.clone(), CheckRow { verdict, command, not_run: check.not_run.clone() })
     });
-    Rows {
+    ArtifactRows {
         checks: checks.collect(),
-        artifacts: state.work.artifacts.clone(),
+        artifacts: state.engine_state.artifacts.clone(),
         quality_gates: gates.collect(),
-        procedure_phase: state.work.phase.clone(),
+        procedure_phase: state.engine_state.phase.clone(),
     }
 }
 
 /// Tells them, if there are any.
-pub(super) fn say(cx: &Context, rows: &Rows) {
-    say_checks(cx, rows);
+pub(super) fn print_artifacts(cx: &CliContext, rows: &ArtifactRows) {
+    print_checks(cx, rows);
     if rows.artifacts.is_empty() && rows.quality_gates.is_empty() {
         return;
     }
     let phase = rows.procedure_phase.as_deref().unwrap_or("(none)");
-    let head = format!("artifacts, in phase {}", display::line(phase));
-    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, &head)));
-    let known = ARTIFACTS.iter().filter_map(|name| rows.artifacts.get_key_value(*name));
-    let others = rows.artifacts.iter().filter(|(name, _)| !ARTIFACTS.contains(&name.as_str()));
+    let head = format!("artifacts, in phase {}", display::sanitize_line(phase));
+    display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, &head)));
+    let known = SOP_ARTIFACTS.iter().filter_map(|name| rows.artifacts.get_key_value(*name));
+    let others = rows.artifacts.iter().filter(|(name, _)| !SOP_ARTIFACTS.contains(&name.as_str()));
     for (name, content) in known.chain(others) {
-        tell(cx, name, &words(name, content));
+        print_entry(cx, name, &describe_artifact(name, content));
     }
     for (name, gate) in &rows.quality_gates {
         let times = if gate.failed > 0 { format!(", failed {} times", gate.failed) } else { String::new() };
-        tell(cx, name, &format!("{}{times}: {}", gate.verdict, gate.reason));
+        print_entry(cx, name, &format!("{}{times}: {}", gate.verdict, gate.reason));
     }
 }
 
 /// Says what the final checks said, if any ran.
-fn say_checks(cx: &Context, rows: &Rows) {
+fn print_checks(cx: &CliContext, rows: &ArtifactRows) {
     if rows.checks.is_empty() {
         return;
     }
-    display::say(&format!("\n{}", cx.screen.paint(Style::Bold, "final checks")));
+    display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, "final checks")));
     for (name, check) in &rows.checks {
         let why = match &check.not_run {
             Some(why) if why.partly => format!(", a part did not run ({})", why.reason),
             Some(why) => format!(", did not run ({})", why.reason),
             None => String::new(),
         };
-        tell(cx, name, &format!("{}{why}: {}", check.verdict, check.command));
+        print_entry(cx, name, &format!("{}{why}: {}", check.verdict, check.command));
     }
 }
 
-fn tell(cx: &Context, name: &str, words: &str) {
-    let name = cx.screen.paint(Style::Dim, &format!("{:>14}", display::line(name)));
+fn print_entry(cx: &CliContext, name: &str, words: &str) {
+    let name = cx.screen.paint(TextStyle::Dim, &format!("{:>14}", display::sanitize_line(name)));
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let room = cx.screen.columns().saturating_sub(16);
-    display::say(&format!("{name}  {}", display::fit(&display::line(&words), room)));
+    display::print_line(&format!(
+        "{name}  {}",
+        display::truncate_to_width(&display::sanitize_line(&words), room)
+    ));
 }
 
 /// An artifact in a line; one of another form as it stands.
-fn words(name: &str, content: &Value) -> String {
+fn describe_artifact(name: &str, content: &Value) -> String {
     let known = match name {
-        PLAN_CARD => read(content).map(|card: PlanCard| {
+        PLAN_CARD => parse_artifact(content).map(|card: PlanCard| {
             format!("{} steps, {} files: {}", card.steps.len(), card.files.len(), card.summary)
         }),
-        DIFF_CARD => read(content).map(|card: DiffCard| diff(&card)),
-        TEST_REPORT => read(content).map(|report: TestReport| tests(&report)),
-        REVIEW_REPORT => read(content).map(|report: ReviewReport| {
+        DIFF_CARD => parse_artifact(content).map(|card: DiffCard| describe_diff(&card)),
+        TEST_REPORT => parse_artifact(content).map(|report: TestReport| tests(&report)),
+        REVIEW_REPORT => parse_artifact(content).map(|report: ReviewReport| {
             let first = report.must_change.first().or(report.risks.first()).cloned().unwrap_or_default();
             let (risks, advice) = (report.risks.len(), report.recommendations.len());
             format!(
@@ -134,11 +137,11 @@ fn words(name: &str, content: &Value) -> String {
     known.unwrap_or_else(|| content.to_string())
 }
 
-fn read<T: DeserializeOwned>(content: &Value) -> Option<T> {
+fn parse_artifact<T: DeserializeOwned>(content: &Value) -> Option<T> {
     serde_json::from_value(content.clone()).ok()
 }
 
-fn diff(card: &DiffCard) -> String {
+fn describe_diff(card: &DiffCard) -> String {
     let named = card.files.iter().take(FILES_MAX);
     let named: Vec<String> =
         named.map(|file| format!("{} +{} -{}", file.path, file.added, file.removed)).collect();
@@ -153,17 +156,17 @@ fn tests(report: &TestReport) -> String {
         return format!("{}: {}", report.status.as_str(), report.reason);
     }
     let why = if report.reason.is_empty() { String::new() } else { format!(" ({})", report.reason) };
-    format!("{}{why} in {}: {}", report.status.as_str(), duration(report.duration_ms), report.command)
+    format!("{}{why} in {}: {}", report.status.as_str(), format_duration(report.duration_ms), report.command)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::words;
+    use super::describe_artifact;
 
     #[test]
-    fn an_artifact_is_a_line() {
+    fn artifact_is_described_on_one_line() {
         for (name, content, line) in [
             (
                 "PlanCard",
@@ -194,7 +197,7 @@ mod tests {
             ("Other", json!({ "a": 1 }), "{\"a\":1}"),
             ("PlanCard", json!({ "a": 1 }), "{\"a\":1}"),
         ] {
-            assert_eq!(words(name, &content), line);
+            assert_eq!(describe_artifact(name, &content), line);
         }
     }
 }

@@ -1,60 +1,66 @@
 //! What became of a task's results, in `docket show`.
 
-use docket_schema::task::{Deliveries, Judged, TaskDelivered, TaskRecord};
-use docket_worker::client::Client;
+use docket_schema::task::{DeliveryHistory, ResultReview, TaskDelivered, TaskRecord};
+use docket_worker::client::CoordinatorClient;
 use serde_json::{Value, json};
 
-use super::pair;
+use super::print_field;
 use crate::{
-    context::Context,
+    context::CliContext,
     delivery,
-    output::{display, fail::Outcome},
+    output::{display, error::CliResult},
 };
 
 /// For programs.
-pub(super) async fn row(client: &Client, task: &TaskRecord) -> Outcome<Value> {
-    let found = delivery::deliveries(client, task.id).await?;
-    let judged = found.judged.as_ref().map(|judged| match judged {
-        Judged::Accepted(e) => json!({ "accepted": true, "run": e.run, "by": e.by, "comment": e.comment }),
-        Judged::Rejected(e) => json!({ "accepted": false, "run": e.run, "by": e.by, "comment": e.comment }),
+pub(super) async fn delivery_json(client: &CoordinatorClient, task: &TaskRecord) -> CliResult<Value> {
+    let found = delivery::fetch_deliveries(client, task.id).await?;
+    let judged = found.review.as_ref().map(|judged| match judged {
+        ResultReview::Accepted(e) => {
+            json!({ "accepted": true, "run": e.run, "by": e.by, "comment": e.comment })
+        }
+        ResultReview::Rejected(e) => {
+            json!({ "accepted": false, "run": e.run, "by": e.by, "comment": e.comment })
+        }
     });
     Ok(json!({
-        "wanted": task.spec.delivery(),
+        "wanted": task.spec.delivery_mode(),
         "delivered": found.delivered,
-        "begun": found.open,
+        "begun": found.open_push,
         "blocked": found.blocked,
-        "hook": found.hook(),
-        "needless": found.needless,
+        "hook": found.last_hook_run(),
+        "needless": found.unchanged_run,
         "judged": judged,
     }))
 }
 
 /// For people.
-pub(super) fn say(cx: &Context, task: &TaskRecord, found: &Deliveries) {
+pub(super) fn print_deliveries(cx: &CliContext, task: &TaskRecord, found: &DeliveryHistory) {
     let place = |one: &TaskDelivered| {
         let of = one.remote.as_ref().map_or_else(String::new, |remote| format!(" of {remote}"));
         format!("run {}: branch {}{of} at {}", one.run.short(), one.branch, one.commit)
     };
-    found.delivered.iter().for_each(|one| pair(cx, "delivered", &place(one)));
-    if let Some(open) = &found.open {
+    found.delivered.iter().for_each(|one| print_field(cx, "delivered", &place(one)));
+    if let Some(open) = &found.open_push {
         let id = task.id.short();
         let text = format!(
             "a push of {} to {} was begun and its end is not known; `docket push {id}` finds out",
             open.branch, open.remote
         );
-        pair(cx, "push", &text);
+        print_field(cx, "push", &text);
     }
     if let Some(blocked) = found.blocked.as_ref().filter(|_| !task.is_undelivered()) {
-        pair(cx, "not done", &display::in_one_line(&blocked.message));
+        print_field(cx, "not done", &display::collapse_whitespace(&blocked.message));
     }
-    if let Some(hook) = found.hook() {
+    if let Some(hook) = found.last_hook_run() {
         let exit = hook.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
         let last = hook.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-        pair(cx, "hook", &format!("{exit}: {last}"));
+        print_field(cx, "hook", &format!("{exit}: {last}"));
     }
-    match &found.judged {
-        Some(Judged::Accepted(e)) => pair(cx, "accepted", &format!("by {} {}", e.by, e.comment)),
-        Some(Judged::Rejected(e)) => pair(cx, "rejected", &format!("by {}: {}", e.by, e.comment)),
+    match &found.review {
+        Some(ResultReview::Accepted(e)) => print_field(cx, "accepted", &format!("by {} {}", e.by, e.comment)),
+        Some(ResultReview::Rejected(e)) => {
+            print_field(cx, "rejected", &format!("by {}: {}", e.by, e.comment))
+        }
         None => {}
     }
 }

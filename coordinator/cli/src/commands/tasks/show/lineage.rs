@@ -1,28 +1,28 @@
 //! The tree of runs that share history, as `docket show` draws it and as `--json` says it.
 
 use docket_schema::{
+    api::{LINEAGE_VIEW_RUNS_MAX, LineageRun, LineageView},
     ids::{RunId, TaskId},
-    run::ForkWhy,
-    wire::{LINEAGE_VIEW_RUNS_MAX, LineageRun, LineageView},
+    run::ForkReason,
 };
-use docket_worker::client::Client;
+use docket_worker::client::CoordinatorClient;
 use serde::Serialize;
 
 use crate::{
-    context::Context,
+    context::CliContext,
     output::{
-        display::{self, Style, line},
-        fail::Outcome,
+        display::{self, TextStyle, sanitize_line},
+        error::CliResult,
     },
 };
 
 /// A run of the tree as `--json` shows it: flat, and stable; parents stand before their children.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct LineageRow {
     run: RunId,
     task: TaskId,
     parent: Option<RunId>,
-    why: Option<ForkWhy>,
+    why: Option<ForkReason>,
     fork_turn: Option<u32>,
     status: String,
     turn: u32,
@@ -30,8 +30,8 @@ pub(super) struct Row {
     engine: Option<String>,
 }
 
-impl Row {
-    fn of(one: &LineageRun) -> Self {
+impl LineageRow {
+    fn from_run(one: &LineageRun) -> Self {
         Self {
             run: one.run.id,
             task: one.run.task,
@@ -47,54 +47,54 @@ impl Row {
 }
 
 /// The trees that `runs` belong to, each once.
-pub(super) async fn of(client: &Client, runs: &[RunId]) -> Outcome<Vec<LineageView>> {
+pub(super) async fn fetch_trees(client: &CoordinatorClient, runs: &[RunId]) -> CliResult<Vec<LineageView>> {
     let mut trees: Vec<LineageView> = Vec::new();
     for run in runs {
         let known = trees.iter().flat_map(|tree| &tree.runs).any(|one| one.run.id == *run);
         if !known {
-            trees.push(client.lineage(*run).await?);
+            trees.push(client.get_lineage(*run).await?);
         }
     }
     Ok(trees)
 }
 
 /// All runs of the trees, for `--json`.
-pub(super) fn rows(trees: &[LineageView]) -> Vec<Row> {
-    trees.iter().flat_map(|tree| &tree.runs).map(Row::of).collect()
+pub(super) fn lineage_rows(trees: &[LineageView]) -> Vec<LineageRow> {
+    trees.iter().flat_map(|tree| &tree.runs).map(LineageRow::from_run).collect()
 }
 
 /// Draws the trees in which more than one run stands. `own` are the runs that were asked for.
-pub(super) fn say(cx: &Context, trees: &[LineageView], own: &[RunId]) {
+pub(super) fn print_trees(cx: &CliContext, trees: &[LineageView], own: &[RunId]) {
     for tree in trees.iter().filter(|tree| tree.runs.len() > 1) {
-        display::say("");
-        display::say(&cx.screen.paint(Style::Bold, "lineage"));
-        for (one, branch) in tree.runs.iter().zip(branches(&tree.runs)) {
+        display::print_line("");
+        display::print_line(&cx.screen.paint(TextStyle::Bold, "lineage"));
+        for (one, branch) in tree.runs.iter().zip(branch_prefixes(&tree.runs)) {
             let mark = if own.contains(&one.run.id) { "*" } else { " " };
-            display::say(&format!("{mark} {branch}{}", words(cx, one)));
+            display::print_line(&format!("{mark} {branch}{}", describe_run(cx, one)));
         }
         if tree.more {
-            display::say(&format!("  only the first {LINEAGE_VIEW_RUNS_MAX} are shown"));
+            display::print_line(&format!("  only the first {LINEAGE_VIEW_RUNS_MAX} are shown"));
         }
     }
 }
 
-fn words(cx: &Context, one: &LineageRun) -> String {
+fn describe_run(cx: &CliContext, one: &LineageRun) -> String {
     let from = match (one.why, one.fork_turn) {
         (Some(why), Some(turn)) => {
             let why = match why {
-                ForkWhy::Resume => "resumed",
-                ForkWhy::Fork => "forked",
-                ForkWhy::Rejected => "rejected",
+                ForkReason::Resume => "resumed",
+                ForkReason::Fork => "forked",
+                ForkReason::Rejected => "rejected",
             };
             format!(", {why} at turn {turn}")
         }
         (Some(_) | None, _) => String::new(),
     };
     let style = match one.run.status.as_str() {
-        "succeeded" => Style::Good,
-        "failed" => Style::Bad,
-        "running" | "waiting" | "blocked" | "paused" => Style::Warn,
-        _ => Style::Dim,
+        "succeeded" => TextStyle::Good,
+        "failed" => TextStyle::Bad,
+        "running" | "waiting" | "blocked" | "paused" => TextStyle::Warn,
+        _ => TextStyle::Dim,
     };
     let model = one.model.as_ref().map_or_else(String::new, |model| format!(", {model}"));
     format!(
@@ -102,13 +102,13 @@ fn words(cx: &Context, one: &LineageRun) -> String {
         one.run.id.short(),
         cx.screen.paint(style, &one.run.status),
         one.run.turn,
-        line(&model),
+        sanitize_line(&model),
         one.run.task.short()
     )
 }
 
 /// What stands before each run: lines from its parent. Runs come depth first.
-fn branches(runs: &[LineageRun]) -> Vec<String> {
+fn branch_prefixes(runs: &[LineageRun]) -> Vec<String> {
     let parent = |at: usize| runs[at].run.parent.map(|parent| parent.run);
     let is_last = |at: usize| !(at + 1..runs.len()).any(|later| parent(later) == parent(at));
     let mut stems: std::collections::HashMap<RunId, String> = std::collections::HashMap::new();
@@ -128,14 +128,14 @@ fn branches(runs: &[LineageRun]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use docket_schema::{
+        api::{ParentRef, RunView},
         event::Head,
         ids::Seq,
-        wire::{ParentRef, RunView},
     };
 
     use super::*;
 
-    fn one(id: u128, parent: u128) -> LineageRun {
+    fn lineage_run(id: u128, parent: u128) -> LineageRun {
         let run = |id| RunId(uuid::Uuid::from_u128(id));
         LineageRun {
             run: RunView {
@@ -156,9 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_drawn_with_its_branches() {
-        let runs = [one(1, 0), one(2, 1), one(3, 2), one(4, 2), one(5, 1), one(6, 5)];
-        let drawn = branches(&runs);
+    fn lineage_tree_has_branch_prefixes() {
+        let runs = [
+            lineage_run(1, 0),
+            lineage_run(2, 1),
+            lineage_run(3, 2),
+            lineage_run(4, 2),
+            lineage_run(5, 1),
+            lineage_run(6, 5),
+        ];
+        let drawn = branch_prefixes(&runs);
         assert_eq!(drawn, ["", "├─ ", "│  ├─ ", "│  └─ ", "└─ ", "   └─ "]);
     }
 }

@@ -1,0 +1,109 @@
+//! Archives what is old enough by the settings, if they say so.
+//!
+//! One coordinator does so at a time, by its term; where two do, for a clock is wrong, each makes files of its own,
+//! and one of them finds the streams gone.
+
+use std::{sync::Arc, time::Duration};
+
+use docket_schema::ids::QueueName;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    app::AppState,
+    archive::{ArchivePassRequest, KeepFor, ObjectStorage, TaskArchiver},
+    clock::{self, jittered_interval},
+    error_chain::error_chain,
+    store::{QueueSelection, TermOutcome, TermRequest},
+};
+
+/// How often it is looked for old tasks.
+const ARCHIVE_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// The first look after a start: not while everything else begins.
+const FIRST_DELAY: Duration = Duration::from_secs(60);
+
+/// How long a term lasts: longer than a page takes.
+const TERM_MS: u64 = 120_000;
+
+/// How long one page takes at most, after which the term is taken again.
+const PAGE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Runs until the shutdown.
+pub(crate) async fn archive_old_tasks(app: Arc<AppState>) {
+    let archiver = app.task_archiver();
+    if archiver.settings.url.is_none() || archiver.settings.retention.keeps_everything() {
+        return;
+    }
+    let holder = clock::new_id().to_string();
+    // Tests of the whole wait no hour.
+    let (first, every) =
+        archiver.settings.interval.map_or((FIRST_DELAY, ARCHIVE_INTERVAL), |every| (every, every));
+    let mut wait = first;
+    loop {
+        tokio::select! {
+            () = app.shutdown.cancelled() => return,
+            () = tokio::time::sleep(jittered_interval(wait)) => {}
+        }
+        wait = every;
+        if let Err(error) = archive_once(&archiver, &holder, &app.shutdown).await {
+            tracing::error!("nothing is archived for now: {error}");
+        }
+    }
+}
+
+async fn archive_once(
+    archiver: &TaskArchiver,
+    holder: &str,
+    shutdown: &CancellationToken,
+) -> Result<(), String> {
+    let Some(to) = &archiver.settings.url else { return Ok(()) };
+    let retention = &archiver.settings.retention;
+    let named: Vec<QueueName> = retention.queues.keys().cloned().collect();
+    let mut looks: Vec<(QueueSelection, KeepFor)> =
+        retention.queues.iter().map(|(queue, keep)| (QueueSelection::Only(queue.clone()), *keep)).collect();
+    looks.push((QueueSelection::AllBut(named), retention.others));
+    for (queues, keep) in looks {
+        let KeepFor::Ms(ms) = keep else { continue };
+        let mut after = None;
+        loop {
+            let now = archiver.clock.now();
+            let until = now.plus_ms(TERM_MS);
+            let term = TermRequest {
+                name: "archive",
+                holder: holder.to_owned(),
+                until,
+                now,
+                max_term_ms: TERM_MS,
+                deadline_trust: None,
+            };
+            let taken = archiver.store.acquire_term(term).await.map_err(|error| error_chain(&error))?;
+            if taken == TermOutcome::HeldByOther || shutdown.is_cancelled() {
+                return Ok(());
+            }
+            let place = ObjectStorage::create(to).map_err(|error| error_chain(&error))?;
+            let ago = i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX);
+            let asked = ArchivePassRequest {
+                retention: retention.clone(),
+                queues: queues.clone(),
+                before: docket_schema::ids::Timestamp(now.0.saturating_sub(ago)),
+                after,
+                dry_run: false,
+                by: "retention".to_owned(),
+                time: PAGE_TIME_MAX,
+            };
+            let done =
+                archiver.archive_page(Some(&place), &asked).await.map_err(|error| error_chain(&error))?;
+            if !done.archived.is_empty() {
+                tracing::info!(families = done.archived.len(), "old tasks were archived");
+            }
+            for kept in &done.kept {
+                tracing::debug!(task = %kept.task, "an old task is not archived: {}", kept.why);
+            }
+            after = done.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Bodies that are only read: the overview, reports, the past of a run.
+
+pub(super) mod history;
+pub(super) mod overview;
+pub(super) mod report;
+
+pub use history::*;
+pub use overview::*;
+pub use report::*;

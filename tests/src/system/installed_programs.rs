@@ -1,0 +1,58 @@
+//! Programs that a machine may lack, for tests that cannot do without one: they skip there and say so, and in CI they fail.
+//!
+//! `.ci/without-tools --bare` runs the tests as on a machine that has Rust, git and a C compiler only.
+
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
+
+use super::{
+    process::{TestProgram, run_program},
+    scenario_limit::print_notice,
+};
+
+/// Whether the path leads to a program of this name.
+pub fn is_installed(program: &str) -> bool {
+    let is_program = |file: &Path| {
+        file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+}
+
+/// The same for a test that skips without it, which is said.
+///
+/// # Panics
+/// `CI` is set, and the program is not installed.
+pub fn has_program(program: &str) -> bool {
+    let is_there = is_installed(program);
+    skip_unless(is_there, program);
+    is_there
+}
+
+/// Whether Python can import these modules; a test that needs them skips without them, which is said.
+///
+/// # Panics
+/// `CI` is set, and Python or one of the modules is not there.
+pub async fn has_python_modules(modules: &str) -> bool {
+    let code = format!("import {modules}");
+    let imported = run_program(TestProgram::Python, Path::new("/"), &[], &["-c", &code]).await;
+    let are_there = imported.is_ok_and(|ended| ended.success());
+    skip_unless(are_there, &format!("Python with {modules}"));
+    are_there
+}
+
+fn skip_unless(is_there: bool, what: &str) {
+    assert!(is_there || std::env::var_os("CI").is_none(), "CI needs {what}; .ci/run installs it");
+    if !is_there {
+        print_notice(&format!("skipped: there is no {what}"));
+    }
+}
+
+/// The first line of a test that cannot do without a program: where that is not installed the test ends here.
+#[macro_export]
+macro_rules! needs {
+    ($program:literal) => {
+        if !$crate::system::has($program) {
+            return Ok(());
+        }
+    };
+}

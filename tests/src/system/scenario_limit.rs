@@ -1,0 +1,27 @@
+//! How many scenarios run at a time, over all tests of one process.
+//!
+//! A scenario mostly waits, but its processes need the machine now and then: with too many of them a
+//! supervisor would miss its heartbeats, and a test of crashes would become one of overload.
+
+use std::sync::LazyLock;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Scenarios at a time: a few more than the cores of a small machine.
+const SCENARIOS_MAX: usize = 6;
+
+static SCENARIO_SLOTS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(SCENARIOS_MAX));
+
+/// Waits for room for one scenario, which has it until the permit is dropped.
+///
+/// # Panics
+/// Never: nobody closes the semaphore.
+pub async fn acquire_scenario_slot() -> SemaphorePermit<'static> {
+    SCENARIO_SLOTS.acquire().await.expect("nobody closes it")
+}
+
+/// Says what a person should know of a test that passes: what was counted, what could not be tried.
+#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+pub fn print_notice(what: &str) {
+    eprintln!("docket-tests: {what}");
+}

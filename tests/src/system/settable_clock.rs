@@ -1,0 +1,83 @@
+//! The wall clock of a process under test, which a test can set while it runs.
+//!
+//! By libfaketime (Debian's `faketime`), preloaded into the process. It leaves the clocks alone that count since the machine
+//! booted, as a real machine does when its clock is set.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::scenario_limit::print_notice;
+
+/// Where distributions keep the library: each architecture has a folder of its own.
+const LIBRARY_FOLDER: &str = "/usr/lib";
+const LIBRARY_FILE: &str = "faketime/libfaketimeMT.so.1";
+
+/// See the module. Any number of processes may have the same one, as on one machine.
+#[derive(Debug)]
+pub struct SettableClock {
+    library: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl SettableClock {
+    /// One that is right at first; `None` where the library is not installed, which is said and, in CI, a failure.
+    ///
+    /// # Errors
+    /// Its file cannot be written.
+    ///
+    /// # Panics
+    /// `CI` is set, and the library is not installed.
+    pub fn new() -> Result<Option<Self>> {
+        let Some(library) = find_library(Path::new(LIBRARY_FOLDER)) else {
+            let said =
+                "no libfaketime here (Debian: faketime): whole processes with a stepped clock are NOT tested";
+            assert!(std::env::var_os("CI").is_none(), "{said}");
+            print_notice(said);
+            return Ok(None);
+        };
+        let folder = tempfile::Builder::new().prefix("docket-clock-").tempdir()?;
+        // A server of another user reads it too.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        let clock = Self { library, folder };
+        clock.set_ahead(0)?;
+        Ok(Some(clock))
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.folder.path().join("offset")
+    }
+
+    /// From now on the clock is so many seconds ahead of the true one; behind it where that is negative.
+    ///
+    /// # Errors
+    /// Its file cannot be written.
+    pub fn set_ahead(&self, seconds: i64) -> Result<()> {
+        let fresh = self.folder.path().join("fresh");
+        std::fs::write(&fresh, format!("{seconds:+}\n"))?;
+        // Renamed into place: a process that reads it meanwhile finds the old one or the new one.
+        std::fs::rename(&fresh, self.clock_file()).context("the offset takes the place of the one before")
+    }
+
+    /// The variables of a process that has this clock.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        [
+            ("LD_PRELOAD", path(&self.library)),
+            ("FAKETIME_TIMESTAMP_FILE", path(&self.clock_file())),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("NO_FAKE_STAT", "1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}
+
+fn find_library(under: &Path) -> Option<PathBuf> {
+    let folders = std::fs::read_dir(under).ok()?.flatten().map(|entry| entry.path());
+    folders.map(|folder| folder.join(LIBRARY_FILE)).find(|file| file.is_file())
+}

@@ -1,0 +1,203 @@
+//! What makes git take a folder for a repository, whatever the folder is called.
+//!
+//! A person who runs git in a folder obeys the repository that git finds there: its configuration names programs (a
+//! pager, a file system monitor, filters) and its hooks are programs. Git looks for `.git` first, and then asks whether
+//! the folder itself is a repository: it wants `HEAD` there and, in the folder that `commondir` names or else in the
+//! same one, `objects` and `refs`. It asks of those two only that they can be entered or executed, so links and files
+//! count as well. Pure; used by the sandbox, the file tools and the delivery, which must agree.
+
+/// A name that means something to git in a repository's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GitName {
+    Head,
+    Commondir,
+    Objects,
+    Refs,
+    Config,
+    ConfigWorktree,
+    Hooks,
+}
+
+const GIT_NAMES: [(GitName, &str); 7] = [
+    (GitName::Head, "head"),
+    (GitName::Commondir, "commondir"),
+    (GitName::Objects, "objects"),
+    (GitName::Refs, "refs"),
+    (GitName::Config, "config"),
+    (GitName::ConfigWorktree, "config.worktree"),
+    (GitName::Hooks, "hooks"),
+];
+
+impl GitName {
+    /// The name that some file system takes `name` for.
+    pub fn from_file_name(name: &[u8]) -> Option<Self> {
+        GIT_NAMES.iter().find(|(_, spelling)| is_equivalent_name(name, spelling)).map(|(name, _)| *name)
+    }
+}
+
+/// Whether an entry is a folder. A folder called `config` is an ordinary part of a program, a file is what git reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GitEntryKind {
+    Folder,
+    Other,
+}
+
+/// Which of those names a folder has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepositoryShape {
+    has_head: bool,
+    has_commondir: bool,
+    has_objects: bool,
+    has_refs: bool,
+    has_config_or_hooks: bool,
+}
+
+impl RepositoryShape {
+    /// Adds a name that the folder has.
+    pub const fn add_entry(&mut self, name: GitName, entry: GitEntryKind) {
+        match (name, entry) {
+            (GitName::Head, GitEntryKind::Other) => self.has_head = true,
+            (GitName::Commondir, GitEntryKind::Other) => self.has_commondir = true,
+            (GitName::Head | GitName::Commondir, GitEntryKind::Folder) => {}
+            (GitName::Objects, GitEntryKind::Folder | GitEntryKind::Other) => self.has_objects = true,
+            (GitName::Refs, GitEntryKind::Folder | GitEntryKind::Other) => self.has_refs = true,
+            (
+                GitName::Config | GitName::ConfigWorktree | GitName::Hooks,
+                GitEntryKind::Folder | GitEntryKind::Other,
+            ) => self.has_config_or_hooks = true,
+        }
+    }
+
+    const fn has_object_stores(self) -> bool {
+        self.has_objects && self.has_refs
+    }
+
+    /// A repository that needs nothing elsewhere.
+    pub(crate) const fn is_repository(self) -> bool {
+        self.has_head && self.has_object_stores()
+    }
+
+    /// A repository whose configuration, hooks and objects lie elsewhere.
+    const fn is_linked(self) -> bool {
+        self.has_head && self.has_commondir
+    }
+
+    /// Whether git takes orders from what is called so in this folder.
+    pub const fn obeys(self, name: GitName, entry: GitEntryKind) -> bool {
+        match name {
+            GitName::Head => self.is_linked(),
+            GitName::Commondir | GitName::ConfigWorktree | GitName::Hooks => {
+                self.is_repository() || self.is_linked()
+            }
+            GitName::Config => {
+                let is_repository = self.is_repository() || self.is_linked();
+                // The folder that some other folder's `commondir` names.
+                is_repository || (self.has_object_stores() && matches!(entry, GitEntryKind::Other))
+            }
+            GitName::Objects | GitName::Refs => false,
+        }
+    }
+
+    /// Whether git, run in this folder, takes orders from what is in it or in the folder that it names.
+    pub const fn can_run_programs(self) -> bool {
+        self.is_linked() || (self.is_repository() && self.has_config_or_hooks)
+    }
+}
+
+/// Whether a file system that folds case, HFS+ (which leaves out characters that are not seen) or NTFS (which leaves out
+/// what trails) takes `name` for `spelling`, which is in small letters.
+pub fn is_equivalent_name(name: &[u8], spelling: &str) -> bool {
+    trim_ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes())
+        || (!name.is_ascii() && is_equivalent_on_hfs(name, spelling))
+}
+
+/// A name in the form by which names are compared that some file system takes for one: without what HFS+ or NTFS leaves
+/// out, and with case folded.
+pub fn fold_file_name(name: &[u8]) -> Vec<u8> {
+    let name = trim_ntfs_name(name);
+    let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase() };
+    // Through capitals, which makes one of more letters than small ones do.
+    let seen = text.chars().filter(|c| !is_ignored_by_hfs(*c));
+    seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>().into_bytes()
+}
+
+/// Whether HFS+ leaves a character out of names.
+const fn is_ignored_by_hfs(c: char) -> bool {
+    matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
+fn is_equivalent_on_hfs(name: &[u8], spelling: &str) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else { return false };
+    name.chars().filter(|c| !is_ignored_by_hfs(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
+}
+
+/// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's
+/// name, and blanks and dots at the end are lost.
+pub fn trim_ntfs_name(name: &[u8]) -> &[u8] {
+    let end = name.iter().position(|b| matches!(b, b':' | b'\\')).unwrap_or(name.len());
+    let seen = name[..end].iter().rposition(|b| !matches!(b, b' ' | b'.')).map_or(0, |last| last + 1);
+    &name[..seen]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(names: &str) -> RepositoryShape {
+        let mut shape = RepositoryShape::default();
+        for name in names.split_whitespace() {
+            let entry = if name.ends_with('/') { GitEntryKind::Folder } else { GitEntryKind::Other };
+            if let Some(name) = GitName::from_file_name(name.trim_end_matches('/').as_bytes()) {
+                shape.add_entry(name, entry);
+            }
+        }
+        shape
+    }
+
+    #[test]
+    fn folder_can_run_programs_where_git_reads_its_config_or_hooks() {
+        for (names, armed) in [
+            ("HEAD objects/ refs/ config", true),
+            ("head OBJECTS refs Config", true),
+            ("HEAD objects/ refs/ hooks/", true),
+            ("HEAD objects/ refs/ config.worktree", true),
+            ("HEAD commondir", true),
+            ("Head CommonDir a b", true),
+            ("objects/ refs/ config", false),
+            ("HEAD objects/ refs/", false),
+            ("objects/ refs/ config/", false),
+            ("objects/ refs/ hooks/", false),
+            ("HEAD config hooks/", false),
+            ("HEAD/ commondir", false),
+            ("HEAD", false),
+            ("commondir", false),
+            ("config", false),
+            ("", false),
+        ] {
+            assert_eq!(shape(names).can_run_programs(), armed, "{names}");
+        }
+    }
+
+    #[test]
+    fn commondir_target_keeps_its_config_protected() {
+        let stores = shape("objects/ refs/");
+        assert!(stores.obeys(GitName::Config, GitEntryKind::Other));
+        assert!(!stores.obeys(GitName::Config, GitEntryKind::Folder), "an ordinary part of a program");
+        assert!(!shape("objects/").obeys(GitName::Config, GitEntryKind::Other));
+        assert!(shape("HEAD commondir").obeys(GitName::Head, GitEntryKind::Other));
+        assert!(
+            !shape("HEAD objects/ refs/").obeys(GitName::Head, GitEntryKind::Other),
+            "git itself writes it"
+        );
+    }
+
+    #[test]
+    fn file_names_are_recognized_in_other_file_system_spellings() {
+        for name in ["HEAD", "head", "HEAD.", "Head ", "HEAD::$DATA", "HE\u{200c}AD"] {
+            assert_eq!(GitName::from_file_name(name.as_bytes()), Some(GitName::Head), "{name:?}");
+        }
+        for name in ["HEADS", "AHEAD", "HEAD.md", "", "\u{200c}"] {
+            assert_eq!(GitName::from_file_name(name.as_bytes()), None, "{name:?}");
+        }
+    }
+}
